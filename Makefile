@@ -1,0 +1,32 @@
+# The same steps as CI, for a person. `make dev` once, `make check` before every commit.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: dev check lint types test docs clean
+
+dev: $(BIN)/.installed
+
+$(BIN)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+check: lint types test docs
+
+lint: dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: dev
+	$(BIN)/mypy
+
+test: dev
+	$(BIN)/python -m pytest -q -n 2
+
+docs: dev
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

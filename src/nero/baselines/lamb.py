@@ -1,0 +1,84 @@
+"""LAMB: Adam's direction, relative per layer."""
+
+from torch import Tensor
+
+from nero.baselines.base import Baseline, zeros_for
+from nero.functional import lamb_update
+from nero.layout import Overrides
+from nero.optim.base import Group, Params, State, check_non_negative, check_unit_interval
+
+
+class Lamb(Baseline):
+    r"""Adam's direction with the norm of the layer (You et al. 2020, Algorithm 2).
+
+    .. math::
+        u = \hat m/(\sqrt{\hat v} + \epsilon) + \lambda w \qquad
+        w \leftarrow w - \eta\,\frac{\|w\|}{\|u\|}\,u
+
+    Args:
+        params: a model, its parameters, or param groups.
+        lr: step size ``eta``. The paper tunes it per task and batch size; 0.001 is common.
+        betas: averaging constants of the gradient and of its square. The Nero paper uses (0, 0.999).
+        eps: added to the root of the second moment.
+        weight_decay: decay ``lambda``, inside the trust ratio.
+        maximize: maximise the objective.
+        overrides: as in :func:`~nero.param_groups`; needs a model.
+
+    Note:
+        Implementations differ. Ours is the paper's: both moments are bias-corrected, and the norm of
+        the weights is not clipped (``phi`` is the identity). The code of the Nero paper's authors
+        clamps the norm to 10 and does no bias correction; many others leave biases and gains out of
+        the trust ratio, which a group with its own ``weight_decay`` does not do here.
+
+    Example:
+        >>> layer = nn.Linear(3, 2)
+        >>> optimizer = nero.baselines.Lamb(layer, lr=0.01)
+        >>> layer(torch.randn(4, 3)).square().mean().backward()
+        >>> optimizer.step()
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        *,
+        maximize: bool = False,
+        overrides: Overrides = (),
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults, overrides)
+
+    def _check_group(self, group: Group) -> None:
+        super()._check_group(group)
+        for index, beta in enumerate(group["betas"]):
+            check_unit_interval(f"beta parameter at index {index}", beta)
+        check_non_negative("eps", group["eps"])
+        check_non_negative("weight_decay", group["weight_decay"])
+
+    def _buffers(self, param: Tensor, group: Group) -> State:
+        return {"exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}
+
+    def _rule(
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+    ) -> tuple[Tensor, State]:
+        weight, exp_avg, exp_avg_sq = lamb_update(
+            weight,
+            grad,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            step=step,
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+        )
+        return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

@@ -1,0 +1,126 @@
+"""The ``nero`` command."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from nero import __version__
+from nero.layout import Description, LayoutError, describe
+from nero.layout.describe import COLUMNS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ``nero`` command and return its exit code.
+
+    Example:
+        >>> from nero.cli import main
+        >>> main(["inspect", "torch.nn:PReLU", "--plain"])
+        parameter  shape  role   neurons  fan-in  constraint  state  why
+        weight     1      other  1        1       none        24 B   PReLU
+        <BLANKLINE>
+        1 parameters, 0 neurons, 24 bytes of state, 300.00% of Adam's
+        0
+    """
+    args = _parser().parse_args(argv)
+    try:
+        description = describe(_load_model(args.model), constraint=args.constraint)
+    except (_UsageError, LayoutError) as error:
+        print(f"nero inspect: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(description.as_dict(), indent=2))
+    else:
+        _show(description, plain=args.plain)
+    return 0
+
+
+class _UsageError(Exception):
+    """What the user named cannot be used; the message says why."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nero", description="Tools for the Nero optimiser.")
+    parser.add_argument("--version", action="version", version=f"nero {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    inspect = commands.add_parser(
+        "inspect",
+        help="say what Nero does with every parameter of a model, and why",
+        description="Build a model and print what Nero does with every parameter of it, and why. "
+        "The model is built without memory for its weights where its code allows that.",
+    )
+    inspect.add_argument(
+        "model",
+        metavar="MODULE:CALLABLE",
+        help="a callable without arguments that returns a torch.nn.Module, such as mypackage.models:resnet",
+    )
+    inspect.add_argument(
+        "--constraint", default="balanced", help="balanced, norm, mean, none or initial"
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+    inspect.add_argument("--plain", action="store_true", help="print a table without colours")
+    return parser
+
+
+def _load_model(target: str) -> nn.Module:
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not attribute:
+        raise _UsageError(
+            f"{target!r} is not of the form MODULE:CALLABLE, such as mypackage.models:resnet"
+        )
+    sys.path.insert(0, os.getcwd())
+    try:
+        build = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            build = getattr(build, part)
+    except ModuleNotFoundError as error:
+        raise _UsageError(f"cannot import {module_name!r}: {error}") from error
+    except AttributeError as error:
+        raise _UsageError(str(error)) from error
+    model = _build(build, target)
+    if not isinstance(model, nn.Module):
+        raise _UsageError(f"{target} returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _build(build: object, target: str) -> object:
+    if isinstance(build, nn.Module):
+        return build
+    if not callable(build):
+        raise _UsageError(f"{target} is {type(build).__name__}, which is neither callable nor a module")
+    try:
+        with torch.device("meta"):
+            return build()
+    except NotImplementedError:  # its constructor reads its own weights
+        return build()
+    except TypeError as error:
+        raise _UsageError(f"{target} cannot be called without arguments: {error}") from error
+
+
+def _show(description: Description, *, plain: bool) -> None:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ModuleNotFoundError:
+        plain = True
+    if plain:
+        print(description)
+        return
+    table = Table(*COLUMNS, header_style="bold")
+    for column in ("neurons", "fan-in", "state"):
+        table.columns[COLUMNS.index(column)].justify = "right"
+    styles = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
+    for row in description.rows:
+        table.add_row(*row.cells(), style=styles.get(row.role))
+    console = Console()
+    console.print(table)
+    console.print(description.summary(), highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Pure tensor mathematics: sums, projection and updates. Knows tensors, and nothing else."""
+
+from nero.functional.constraint import (
+    BALANCED,
+    INITIAL_SPHERE,
+    MEAN_ONLY,
+    NORM_ONLY,
+    UNCONSTRAINED,
+    Sphere,
+    as_constraint,
+    is_balanced,
+    neuron_norm,
+    project,
+)
+from nero.functional.nero import (
+    Turn,
+    Updated,
+    apply_turn,
+    bias_correction,
+    nero_elements,
+    nero_neurons,
+    turn_elements,
+    turn_neurons,
+)
+from nero.functional.precision import balance_tolerance, sum_dtype, working_dtype
+from nero.functional.relative import fromage_update, lamb_update, lars_update, madam_update
+from nero.functional.sums import NeuronSums, neuron_sums
+
+__all__ = [
+    "BALANCED",
+    "INITIAL_SPHERE",
+    "MEAN_ONLY",
+    "NORM_ONLY",
+    "UNCONSTRAINED",
+    "NeuronSums",
+    "Sphere",
+    "Turn",
+    "Updated",
+    "apply_turn",
+    "as_constraint",
+    "balance_tolerance",
+    "bias_correction",
+    "fromage_update",
+    "is_balanced",
+    "lamb_update",
+    "lars_update",
+    "madam_update",
+    "nero_elements",
+    "nero_neurons",
+    "neuron_norm",
+    "neuron_sums",
+    "project",
+    "sum_dtype",
+    "turn_elements",
+    "turn_neurons",
+    "working_dtype",
+]

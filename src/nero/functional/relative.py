@@ -1,0 +1,154 @@
+"""The relative updates that Nero is compared with, as pure functions.
+
+Each changes a parameter in proportion to its own size, at another granularity than Nero's neuron:
+Madam per synapse; LAMB, LARS and Fromage per layer. All take and return tensors in working precision
+(see :func:`~nero.functional.precision.working_dtype`) and follow their papers; where well-known
+implementations differ, the optimiser classes in :mod:`nero.baselines` say how.
+"""
+
+import torch
+from torch import Tensor
+
+from nero.functional.nero import bias_correction
+from nero.functional.precision import sum_dtype
+
+
+def madam_update(
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg_sq: Tensor,
+    *,
+    max_weight: float | Tensor,
+    step: int | Tensor,
+    lr: float | Tensor = 0.01,
+    beta: float = 0.999,
+    max_ratio: float = 8.0,
+) -> tuple[Tensor, Tensor]:
+    """Multiply every synapse by a factor near one (Madam, Bernstein et al. 2020).
+
+        v <- beta*v + (1-beta)*g^2
+        w <- w * exp(-eta * sign(w) * clamp(g/sqrt(v_hat)))        clamped to |.| <= max_ratio
+        w <- clamp(w)                                              clamped to |.| <= max_weight
+
+    Returns:
+        The new weights and the new average of squares.
+
+    Note:
+        A factor keeps the sign of a weight, and zero at zero: zero-initialised parameters stay zero.
+
+    Example:
+        >>> w, v = madam_update(torch.tensor([1.0, -1.0]), torch.ones(2), torch.zeros(2),
+        ...                     max_weight=3.0, step=1)
+        >>> w
+        tensor([ 0.9900, -1.0101])
+    """
+    exp_avg_sq = beta * exp_avg_sq + (1 - beta) * grad * grad
+    rms = (exp_avg_sq / bias_correction(beta, step)).sqrt().to(grad.dtype)
+    ratio = torch.where(rms > 0, grad / torch.where(rms > 0, rms, 1.0), 0.0)
+    ratio = ratio.clamp(-max_ratio, max_ratio)
+    weight = weight * torch.exp(-lr * weight.sign() * ratio)
+    bound = torch.as_tensor(max_weight, dtype=weight.dtype, device=weight.device)
+    return weight.clamp(-bound, bound), exp_avg_sq
+
+
+def lamb_update(
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    *,
+    step: int | Tensor,
+    lr: float | Tensor = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give Adam's direction the norm of the layer (LAMB, You et al. 2020, Algorithm 2).
+
+        u = m_hat/(sqrt(v_hat) + eps) + lambda*w
+        w <- w - eta * ||w||/||u|| * u
+
+    Returns:
+        The new weights and the new first and second moments.
+
+    Note:
+        Where ``||w||`` or ``||u||`` is zero the ratio is one, so zero-initialised layers move.
+
+    Example:
+        >>> w, m, v = lamb_update(torch.ones(4), torch.ones(4), torch.zeros(4), torch.zeros(4),
+        ...                       step=1, lr=0.1)
+        >>> w
+        tensor([0.9000, 0.9000, 0.9000, 0.9000])
+    """
+    beta1, beta2 = betas
+    exp_avg = beta1 * exp_avg + (1 - beta1) * grad
+    exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    rms = (exp_avg_sq / bias_correction(beta2, step)).sqrt()
+    update = exp_avg / bias_correction(beta1, step) / (rms + eps) + weight_decay * weight
+    weight = weight - lr * _ratio(_layer_norm(weight), _layer_norm(update)) * update
+    return weight, exp_avg, exp_avg_sq
+
+
+def lars_update(
+    weight: Tensor,
+    grad: Tensor,
+    momentum_buffer: Tensor,
+    *,
+    lr: float | Tensor,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0005,
+    trust_coefficient: float = 0.001,
+) -> tuple[Tensor, Tensor]:
+    """Give momentum SGD a local rate a layer (LARS, You et al. 2017, Algorithm 1).
+
+        local = trust * ||w|| / (||g|| + lambda*||w||)
+        m <- momentum*m + lr*local*(g + lambda*w) ;  w <- w - m
+
+    Returns:
+        The new weights and the new momentum buffer.
+
+    Note:
+        Where ``||w||`` is zero the local rate is one, so zero-initialised layers move.
+
+    Example:
+        >>> w, m = lars_update(torch.ones(4), torch.full((4,), 2.0), torch.zeros(4), lr=10.0,
+        ...                    weight_decay=0.0)
+        >>> w
+        tensor([0.9900, 0.9900, 0.9900, 0.9900])
+    """
+    weight_norm = _layer_norm(weight)
+    grad_norm = _layer_norm(grad) + weight_decay * weight_norm
+    local = torch.where(
+        (weight_norm > 0) & (grad_norm > 0),
+        trust_coefficient * _ratio(weight_norm, grad_norm),
+        1.0,
+    )
+    momentum_buffer = momentum * momentum_buffer + lr * local * (grad + weight_decay * weight)
+    return weight - momentum_buffer, momentum_buffer
+
+
+def fromage_update(weight: Tensor, grad: Tensor, *, lr: float | Tensor = 0.01) -> Tensor:
+    """Step by a fraction of the layer's norm (Fromage, Bernstein et al. 2020, Algorithm 1).
+
+        w <- (w - eta * ||w||/||g|| * g) / sqrt(1 + eta^2)
+
+    Note:
+        Where ``||w||`` is zero the gradient is used as it is, so zero-initialised layers move; where
+        ``||g||`` is zero the layer stays.
+
+    Example:
+        >>> fromage_update(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]), lr=0.1).norm()
+        tensor(1.0000)
+    """
+    grad_norm = _layer_norm(grad)
+    stepped = weight - lr * _ratio(_layer_norm(weight), grad_norm) * grad
+    return torch.where(grad_norm > 0, stepped / (1 + lr * lr) ** 0.5, weight)
+
+
+def _layer_norm(x: Tensor) -> Tensor:
+    return x.to(sum_dtype(x)).square().sum().sqrt().to(x.dtype)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    usable = (numerator > 0) & (denominator > 0)
+    return torch.where(usable, numerator / torch.where(usable, denominator, 1.0), 1.0)

@@ -1,0 +1,126 @@
+"""Say what happens to every parameter of a model, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from nero.functional import BALANCED, Sphere, as_constraint, working_dtype
+from nero.layout.groups import Overrides, resolve
+from nero.layout.spec import Layout
+
+COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
+_SCALAR_STATE_BYTES = 8 + 8  # step and num_skipped, int64
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    role: str
+    num_neurons: int
+    fan_in: int
+    constraint: str
+    state_bytes: int
+    reason: str
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text, one cell a column."""
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        state = f"{self.state_bytes:,} B"
+        sizes = f"{self.num_neurons:,}", f"{self.fan_in:,}"
+        return (self.name, shape, self.role, *sizes, self.constraint, state, self.reason)
+
+
+@dataclass(frozen=True)
+class Description:
+    """The table that :func:`describe` returns: print it, or read ``rows``."""
+
+    rows: tuple[Row, ...]
+    num_parameters: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of optimiser state."""
+        return sum(row.state_bytes for row in self.rows)
+
+    def summary(self) -> str:
+        """Return one line of totals."""
+        neurons = sum(row.num_neurons for row in self.rows if row.role == "neuron")
+        adam_bytes = 8 * self.num_parameters
+        share = f", {self.state_bytes / adam_bytes:.2%} of Adam's" if adam_bytes else ""
+        return (
+            f"{self.num_parameters:,} parameters, {neurons:,} neurons, "
+            f"{self.state_bytes:,} bytes of state{share}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the table as plain values, for JSON."""
+        return {
+            "parameters": [vars(row) for row in self.rows],
+            "num_parameters": self.num_parameters,
+            "state_bytes": self.state_bytes,
+        }
+
+    def __str__(self) -> str:
+        table = [COLUMNS, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        ]
+        return "\n".join([*lines, "", self.summary()])
+
+
+def describe(
+    model: nn.Module, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
+) -> Description:
+    """Describe what :class:`~nero.Nero` does with every parameter of ``model``, and why.
+
+    Args:
+        model: the model; it is only read.
+        constraint: as given to the optimiser.
+        overrides: as given to the optimiser.
+
+    Example:
+        >>> print(nero.describe(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))))
+        parameter  shape  role    neurons  fan-in  constraint      state  why
+        0.weight   3x4    neuron  3        4       mean 0, norm 1  28 B   Linear
+        0.bias     3      bias    3        1       none            32 B   Linear
+        1.weight   3      gain    3        1       none            32 B   BatchNorm1d
+        1.bias     3      bias    3        1       none            32 B   BatchNorm1d
+        <BLANKLINE>
+        21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
+    """
+    rows = [
+        _row(found.name, found.param, found.layout, found.reason, constraint, options)
+        for found, _, options in resolve(model, overrides)
+    ]
+    return Description(tuple(rows), sum(p.numel() for p in model.parameters()))
+
+
+def _row(
+    name: str,
+    param: nn.Parameter,
+    layout: Layout,
+    reason: str,
+    constraint: Sphere | str,
+    options: Mapping[str, Any],
+) -> Row:
+    shape = tuple(param.shape)
+    fan_in, num_neurons = layout.fan_in(shape), layout.num_neurons(shape)
+    sphere = as_constraint(options.get("constraint", constraint))
+    is_elementwise = layout.is_elementwise(shape)
+    applied = Sphere(None, False) if is_elementwise else sphere.for_fan_in(fan_in)
+    if layout.role == "neuron" and is_elementwise:
+        reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
+    elif applied != sphere and not is_elementwise:
+        reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
+    if not param.requires_grad:
+        reason += "; frozen"
+    numbers = num_neurons * (2 if applied.radius == "initial" else 1) + is_elementwise
+    state_bytes = numbers * working_dtype(param.dtype).itemsize + _SCALAR_STATE_BYTES
+    return Row(name, shape, layout.role, num_neurons, fan_in, str(applied), state_bytes, reason)

@@ -1,0 +1,91 @@
+"""Sort a model's parameters into the param groups that every optimiser here understands."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from torch import nn
+
+from nero.layout.infer import NamedLayout, infer_layouts
+from nero.layout.spec import LAYOUT_KEYS, LayoutError, layout_from_options
+
+Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def param_groups(model: nn.Module, *, overrides: Overrides = ()) -> list[dict[str, Any]]:
+    """Sort the parameters of ``model`` into groups of one layout each, ready for an optimiser.
+
+    Works with any torch optimiser, which ignores the keys it does not know. Parameters come with
+    their names, so checkpoints and messages carry them.
+
+    Args:
+        model: the model.
+        overrides: ordered pairs of a name pattern (``*`` and ``?`` match) and group options; the
+            first match counts. Options are layout keys (``role``, ``neuron_dims``, ``num_groups``)
+            or anything the optimiser takes per group (``lr``, ``constraint``, ...).
+
+    Raises:
+        LayoutError: if a pattern matches nothing.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+        >>> for group in nero.param_groups(model, overrides=[("2.weight", {"lr": 0.001})]):
+        ...     print(group["role"], [name for name, _ in group["params"]], group.get("lr"))
+        neuron ['0.weight'] None
+        bias ['0.bias', '1.bias', '2.bias'] None
+        gain ['1.weight'] None
+        neuron ['2.weight'] 0.001
+    """
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for found, index, options in resolve(model, overrides):
+        key = (found.layout, index)
+        group = groups.setdefault(key, {"params": [], **found.layout.as_options(), **options})
+        group["params"].append((found.name, found.param))
+    return list(groups.values())
+
+
+def resolve(
+    model: nn.Module, overrides: Overrides
+) -> list[tuple[NamedLayout, int | None, dict[str, Any]]]:
+    """Apply ``overrides``: each parameter's layout, the override that matched, its other options."""
+    resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
+    for found in infer_layouts(model):
+        index = _first_match((found.name, *found.other_names), overrides)
+        options: dict[str, Any] = {}
+        if index is not None:
+            found, options = _override(found, *overrides[index])
+        if found.conflict:
+            raise LayoutError(found.conflict)
+        resolved.append((found, index, options))
+
+    matched = {index for _, index, _ in resolved}
+    for index, (pattern, _) in enumerate(overrides):
+        if index not in matched:
+            names = ", ".join(found.name for found, _, _ in resolved)
+            raise LayoutError(
+                f"override pattern {pattern!r} matches no parameter, or only parameters that an "
+                f"earlier pattern took; the names are: {names}"
+            )
+    return resolved
+
+
+def _first_match(names: Sequence[str], overrides: Overrides) -> int | None:
+    for index, (pattern, _) in enumerate(overrides):
+        if any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            return index
+    return None
+
+
+def _override(
+    found: NamedLayout, pattern: str, options: Mapping[str, Any]
+) -> tuple[NamedLayout, dict[str, Any]]:
+    layout_options = {k: v for k, v in options.items() if k in LAYOUT_KEYS}
+    others = {k: v for k, v in options.items() if k not in LAYOUT_KEYS}
+    if layout_options:
+        layout = layout_from_options(layout_options, found.param.shape)
+        found = replace(found, layout=layout, reason=f"override {pattern!r}", conflict="")
+    elif others:
+        shown = ", ".join(f"{key}={value}" for key, value in others.items())
+        found = replace(found, reason=f"{found.reason}; override {pattern!r}: {shown}")
+    return found, others

@@ -1,0 +1,62 @@
+"""The rules that turn a module and the name of its parameter into a layout."""
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from torch import nn
+
+from nero.layout.spec import Layout
+
+LayoutRule: TypeAlias = Layout | Callable[[nn.Module], Layout]
+ModuleKey: TypeAlias = type[nn.Module] | str
+
+_RULES: dict[ModuleKey, dict[str, LayoutRule]] = {}
+
+
+def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
+    """Teach the library the neurons of a module class.
+
+    Args:
+        module: the class, or its full dotted name where it should not be imported. Subclasses
+            inherit the rules.
+        rules: from the name of a parameter inside the module (``*`` and ``?`` match) to its layout,
+            or to a function of the module that returns it. The first match counts.
+
+    Example:
+        A linear layer that stores its weight as (in, out):
+
+        >>> from nero.layout import BIAS, neurons, register_layout
+        >>> class InOut(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.weight = nn.Parameter(torch.randn(10, 20))
+        >>> register_layout(InOut, {"weight": neurons(1), "bias": BIAS})
+        >>> print(nero.describe(InOut()).rows[0].num_neurons)
+        20
+    """
+    if not rules:
+        raise ValueError("rules must name at least one parameter")
+    _RULES[module] = dict(rules)
+
+
+def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
+    """Return the registered layout of ``module``'s parameter ``name``, and the class it came from.
+
+    Example:
+        >>> from nero.layout.registry import find_rule
+        >>> find_rule(nn.Conv2d(1, 2, 3), "weight")
+        (Layout(role='neuron', neuron_dims=(0,), num_groups=1), 'Conv2d')
+    """
+    for cls in type(module).__mro__:
+        for key in (cls, f"{cls.__module__}.{cls.__qualname__}"):
+            for pattern, rule in _RULES.get(key, {}).items():
+                if fnmatch.fnmatchcase(name, pattern):
+                    layout = rule if isinstance(rule, Layout) else rule(module)
+                    return layout, _shown_name(type(module))
+    return None
+
+
+def _shown_name(cls: type) -> str:
+    # torch.nn.utils.parametrize makes a class ParametrizedLinear out of Linear on the fly.
+    return cls.__name__.removeprefix("Parametrized")

@@ -1,0 +1,8 @@
+"""The optimisers: thin shells that hold state and hand each step to a backend."""
+
+from nero.optim.balanced import Balanced
+from nero.optim.base import RelativeOptimizer
+from nero.optim.nero import Nero
+from nero.optim.projection import project_
+
+__all__ = ["Balanced", "Nero", "RelativeOptimizer", "project_"]

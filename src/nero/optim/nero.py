@@ -1,0 +1,209 @@
+"""The Nero optimiser."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nero.backends import NeroOptions, NeroTask, select_backend
+from nero.functional import (
+    BALANCED,
+    Sphere,
+    as_constraint,
+    neuron_norm,
+    sum_dtype,
+    working_dtype,
+)
+from nero.functional.nero import Nonfinite
+from nero.functional.sharding import whole
+from nero.layout import Layout, Overrides, layout_from_options
+from nero.optim.base import (
+    Group,
+    Params,
+    RelativeOptimizer,
+    State,
+    check_non_negative,
+    check_unit_interval,
+    warn_no_foreach,
+)
+from nero.optim.projection import project_param_
+
+_NONFINITE = ("skip", "raise", "propagate")
+
+
+class Nero(RelativeOptimizer):
+    r"""Turn every neuron by an angle, and keep it balanced (Liu et al. 2021, Algorithm 1).
+
+    For each neuron with weights :math:`w` and gradient :math:`g`:
+
+    .. math::
+        \bar g^2 \leftarrow \beta\,\bar g^2 + (1-\beta)\,\|g\|^2 \qquad
+        w \leftarrow w - \eta\,\frac{\|w\|}{\bar g}\,g \qquad
+        w \leftarrow w - \tfrac1n\textstyle\sum_i w_i \qquad
+        w \leftarrow w/\|w\|
+
+    with Adam's bias correction of :math:`\bar g`. Biases, gains and whatever else has no fan-in step by
+    :math:`\eta\,\sigma_b/\bar g_b\cdot g_b`, where :math:`\sigma_b` is their initial scale.
+
+    Construction projects the weights onto the constraint, so build the optimiser after the weights
+    are initialised, and see ``constraint`` for pretrained ones.
+
+    Args:
+        params: a model (neurons are found from its modules), its parameters (neurons are found from
+            shapes), or param groups. Prefer the model.
+        lr: the angle in radians through which neurons turn at a step.
+        beta: averaging constant of the squared gradient norm.
+        bias_scale: the scale of parameters without fan-in that start at zero.
+        constraint: where neurons live: a :class:`~nero.Sphere` or ``"balanced"``, ``"norm"``,
+            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights.
+        gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
+        nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
+            :attr:`num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
+        maximize: maximise the objective instead of minimising it.
+        overrides: name patterns and group options, as in :func:`~nero.param_groups`; needs a model.
+        weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
+        foreach: accepted because trainers pass it; there is no foreach implementation.
+        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 2))
+        >>> optimizer = nero.Nero(model)
+        >>> model(torch.randn(5, 10)).square().mean().backward()
+        >>> optimizer.step()
+        >>> torch.allclose(model[0].weight.norm(dim=1), torch.ones(20))
+        True
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.01,
+        beta: float = 0.999,
+        *,
+        bias_scale: float = 0.01,
+        constraint: Sphere | str = BALANCED,
+        gain_penalty: float = 0.0,
+        nonfinite: Nonfinite = "skip",
+        maximize: bool = False,
+        overrides: Overrides = (),
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        warn_no_foreach(foreach)
+        defaults = {
+            "lr": lr,
+            "beta": beta,
+            "bias_scale": bias_scale,
+            "constraint": constraint,
+            "gain_penalty": gain_penalty,
+            "nonfinite": nonfinite,
+            "maximize": maximize,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+        }
+        super().__init__(params, defaults, overrides)
+
+    @property
+    def num_skipped(self) -> int:
+        """How many neuron updates were skipped because they were not finite. Waits for the device."""
+        return sum(int(state["num_skipped"]) for state in self.state.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as tensors and plain values, so that ``weights_only=True`` can load it."""
+        packed = super().state_dict()
+        for group in packed["param_groups"]:
+            group["constraint"] = asdict(group["constraint"])
+        return packed
+
+    def _check_group(self, group: Group) -> None:
+        super()._check_group(group)
+        check_unit_interval("beta", group["beta"])
+        check_non_negative("gain_penalty", group["gain_penalty"])
+        if not 0 < group["bias_scale"] < math.inf:
+            raise ValueError(f"Invalid bias_scale: {group['bias_scale']}; it must be positive")
+        if group["nonfinite"] not in _NONFINITE:
+            raise ValueError(f"nonfinite must be one of {_NONFINITE}, not {group['nonfinite']!r}")
+        if group["weight_decay"] != 0:
+            raise ValueError(
+                f"weight_decay must be 0 but is {group['weight_decay']}: Nero fixes the norm of every "
+                "neuron, so decay has nothing to do; to regularise, see gain_penalty"
+            )
+        select_backend(fused=group["fused"])
+        group["constraint"] = as_constraint(group["constraint"])
+
+    def _new_state(self, param: Tensor, group: Group, name: str) -> State:
+        layout = layout_from_options(group, param.shape)
+        dtype = working_dtype(param.dtype)
+        state = {
+            "step": torch.zeros((), dtype=torch.int64, device=param.device),
+            "num_skipped": torch.zeros((), dtype=torch.int64, device=param.device),
+        }
+        if layout.is_elementwise(param.shape):
+            state["scale"] = _initial_scale(param, group["bias_scale"]).to(dtype)
+            state["exp_avg_norm"] = torch.zeros_like(
+                param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format
+            )
+            return state
+
+        shape, radius = layout.state_shape(param.shape), None
+        norm = neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
+        if group["constraint"].radius == "initial":
+            radius = torch.where(norm > 0, norm, group["bias_scale"]).to(dtype)
+            state["radius"] = radius.reshape(shape)
+        state["exp_avg_norm"] = torch.zeros_like(norm, dtype=dtype).reshape(shape)
+        project_param_(param, layout, group["constraint"], radius)
+        return state
+
+    def _update(self, work: list[tuple[Tensor, Tensor, Group, str]]) -> None:
+        for _, grad, group, name in work:
+            if group["nonfinite"] == "raise" and not torch.isfinite(grad).all():
+                raise FloatingPointError(
+                    f"the gradient of {name} is not finite; nothing was updated"
+                )
+        by_fused: dict[bool | None, list[NeroTask]] = {}
+        for param, grad, group, _ in work:
+            by_fused.setdefault(group["fused"], []).append(self._task(param, grad, group))
+        for fused, tasks in by_fused.items():
+            select_backend(fused=fused)(tasks)
+
+    def _task(self, param: Tensor, grad: Tensor, group: Group) -> NeroTask:
+        layout, state = layout_from_options(group, param.shape), self.state[param]
+        is_elementwise = layout.is_elementwise(param.shape)
+        options = NeroOptions(
+            lr=group["lr"],
+            beta=group["beta"],
+            constraint=_constraint(group, layout, param),
+            bias_scale=group["bias_scale"],
+            gain_penalty=group["gain_penalty"] if layout.role == "gain" else 0.0,
+            maximize=group["maximize"],
+            nonfinite=group["nonfinite"],
+        )
+        radius = state.get("radius")
+        return NeroTask(
+            weight=param if is_elementwise else layout.view(param),
+            grad=grad if is_elementwise else layout.view(grad),
+            avg_norm=state["exp_avg_norm"]
+            if is_elementwise
+            else layout.view(state["exp_avg_norm"]),
+            step=state["step"],
+            num_skipped=state["num_skipped"],
+            scale=state.get("scale"),
+            radius=None if radius is None else layout.view(radius),
+            fan_in_dims=() if is_elementwise else layout.fan_in_dims(param.shape),
+            options=options,
+        )
+
+
+def _constraint(group: Group, layout: Layout, param: Tensor) -> Sphere:
+    constraint: Sphere = as_constraint(group["constraint"])
+    return constraint.for_fan_in(layout.fan_in(param.shape))
+
+
+def _initial_scale(param: Tensor, bias_scale: float) -> Tensor:
+    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
+    scale = whole(param.to(sum_dtype(param)).abs().sum()) / max(param.numel(), 1)
+    return torch.where(scale > 0, scale, bias_scale)

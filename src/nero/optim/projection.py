@@ -1,0 +1,63 @@
+"""Project the neurons of parameters in place."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nero.functional import BALANCED, Sphere, as_constraint, project
+from nero.layout import Layout, Overrides, layout_from_options, param_groups
+from nero.optim.base import Params
+
+
+def project_(
+    params: Params, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
+) -> None:
+    """Project every neuron of ``params`` onto ``constraint``, in place.
+
+    :class:`~nero.Nero` does this when it is built. Call it yourself where something else moved the
+    weights: after averaging them (an average of unit vectors is shorter than one), or on every rank
+    before an optimiser that sees only some of the parameters.
+
+    Args:
+        params: a model, its parameters, or param groups; frozen parameters are left alone.
+        constraint: where neurons live; a group's own ``constraint`` comes first.
+        overrides: as in :func:`~nero.param_groups`; needs a model.
+
+    Example:
+        >>> layer = nn.Linear(100, 10)
+        >>> nero.project_(layer)
+        >>> torch.allclose(layer.weight.norm(dim=1), torch.ones(10))
+        True
+    """
+    groups = param_groups(params, overrides=overrides) if isinstance(params, nn.Module) else params
+    for param, group in _each(groups):
+        if param.requires_grad and not param.is_meta:
+            sphere = as_constraint(group.get("constraint", constraint))
+            project_param_(param, layout_from_options(group, param.shape), sphere)
+
+
+@torch.no_grad()
+def project_param_(
+    param: Tensor, layout: Layout, constraint: Sphere, radius: Tensor | None = None
+) -> None:
+    """Project one parameter in place; without fan-in, or without a radius to keep, it stays."""
+    if layout.is_elementwise(param.shape):
+        return
+    constraint = constraint.for_fan_in(layout.fan_in(param.shape))
+    if constraint.radius == "initial" and radius is None:
+        constraint = Sphere(None, constraint.centre)
+    weight = layout.view(param)
+    dims = layout.fan_in_dims(param.shape)
+    weight.copy_(project(weight, fan_in_dims=dims, constraint=constraint, radius=radius))
+
+
+def _each(params: Any) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    for item in params:
+        if isinstance(item, dict):
+            members = [item["params"]] if isinstance(item["params"], Tensor) else item["params"]
+            for member in members:
+                yield (member[1] if isinstance(member, tuple) else member), item
+        else:
+            yield (item[1] if isinstance(item, tuple) else item), {}

@@ -92,7 +92,9 @@ def _build(build: object, target: str) -> object:
     if isinstance(build, nn.Module):
         return build
     if not callable(build):
-        raise _UsageError(f"{target} is {type(build).__name__}, which is neither callable nor a module")
+        raise _UsageError(
+            f"{target} is {type(build).__name__}, which is neither callable nor a module"
+        )
     try:
         with torch.device("meta"):
             return build()

@@ -10,11 +10,11 @@ from nero.optim.base import Group, RelativeOptimizer, State
 
 
 class Baseline(RelativeOptimizer):
-    """An optimiser whose whole step is one pure function of :mod:`nero.functional.relative`."""
+    """An optimiser whose whole step is one pure function of `nero.functional.relative`."""
 
     @abstractmethod
     def _buffers(self, param: Tensor, group: Group) -> State:
-        """Make the state that :meth:`_rule` reads, beside ``step``."""
+        """Make the state that `_rule` reads, beside ``step``."""
 
     @abstractmethod
     def _rule(

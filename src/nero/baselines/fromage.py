@@ -11,14 +11,15 @@ from nero.optim.base import Group, Params, State
 class Fromage(Baseline):
     r"""Step by a fraction of the layer's norm (Bernstein et al. 2020, Algorithm 1).
 
-    .. math::
-        w \leftarrow \frac{1}{\sqrt{1+\eta^2}}\Bigl(w - \eta\,\frac{\|w\|}{\|g\|}\,g\Bigr)
+    $$
+    w \leftarrow \frac{1}{\sqrt{1+\eta^2}}\Bigl(w - \eta\,\frac{\|w\|}{\|g\|}\,g\Bigr)
+    $$
 
     Args:
         params: a model, its parameters, or param groups.
         lr: step size ``eta``, as a fraction of the layer's norm.
         maximize: maximise the objective.
-        overrides: as in :func:`~nero.param_groups`; needs a model.
+        overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
         The authors' code can also clip weights to a multiple of their initial norm (``p_bound``);

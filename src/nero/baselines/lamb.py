@@ -11,9 +11,10 @@ from nero.optim.base import Group, Params, State, check_non_negative, check_unit
 class Lamb(Baseline):
     r"""Adam's direction with the norm of the layer (You et al. 2020, Algorithm 2).
 
-    .. math::
-        u = \hat m/(\sqrt{\hat v} + \epsilon) + \lambda w \qquad
-        w \leftarrow w - \eta\,\frac{\|w\|}{\|u\|}\,u
+    $$
+    u = \hat m/(\sqrt{\hat v} + \epsilon) + \lambda w \qquad
+    w \leftarrow w - \eta\,\frac{\|w\|}{\|u\|}\,u
+    $$
 
     Args:
         params: a model, its parameters, or param groups.
@@ -22,7 +23,7 @@ class Lamb(Baseline):
         eps: added to the root of the second moment.
         weight_decay: decay ``lambda``, inside the trust ratio.
         maximize: maximise the objective.
-        overrides: as in :func:`~nero.param_groups`; needs a model.
+        overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
         Implementations differ. Ours is the paper's: both moments are bias-corrected, and the norm of

@@ -11,10 +11,11 @@ from nero.optim.base import Group, Params, State, check_non_negative, check_unit
 class Lars(Baseline):
     r"""Momentum SGD with a local rate a layer (You et al. 2017, Algorithm 1).
 
-    .. math::
-        \lambda_l = \tau\,\frac{\|w\|}{\|g\| + \lambda\|w\|} \qquad
-        m \leftarrow \mu m + \eta\,\lambda_l\,(g + \lambda w) \qquad
-        w \leftarrow w - m
+    $$
+    \lambda_l = \tau\,\frac{\|w\|}{\|g\| + \lambda\|w\|} \qquad
+    m \leftarrow \mu m + \eta\,\lambda_l\,(g + \lambda w) \qquad
+    w \leftarrow w - m
+    $$
 
     Args:
         params: a model, its parameters, or param groups.
@@ -24,7 +25,7 @@ class Lars(Baseline):
         weight_decay: decay ``lambda``.
         trust_coefficient: the paper's ``eta``, written ``tau`` above.
         maximize: maximise the objective.
-        overrides: as in :func:`~nero.param_groups`; needs a model.
+        overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
         Implementations differ. Ours is the paper's: the rate is inside the momentum buffer, and every

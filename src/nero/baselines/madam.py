@@ -13,10 +13,11 @@ from nero.optim.base import Group, Params, State, check_unit_interval
 class Madam(Baseline):
     r"""Multiply each weight by a factor near one (Bernstein et al. 2020, Algorithm 1).
 
-    .. math::
-        w \leftarrow w \odot \exp\bigl(-\eta\,\mathrm{sign}(w) \odot
-            \mathrm{clamp}_{\eta^*/\eta}(g/\bar g)\bigr) \qquad
-        w \leftarrow \mathrm{clamp}_{\sigma^*}(w)
+    $$
+    w \leftarrow w \odot \exp\bigl(-\eta\,\mathrm{sign}(w) \odot
+        \mathrm{clamp}_{\eta^*/\eta}(g/\bar g)\bigr) \qquad
+    w \leftarrow \mathrm{clamp}_{\sigma^*}(w)
+    $$
 
     Args:
         params: a model, its parameters, or param groups.
@@ -26,7 +27,7 @@ class Madam(Baseline):
         weight_bound: largest weight in units of the initial root mean square of its tensor, the
             paper's ``sigma*/sigma``.
         maximize: maximise the objective.
-        overrides: as in :func:`~nero.param_groups`; needs a model.
+        overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
         - A factor keeps zero at zero: zero-initialised parameters never move. Give biases a non-zero

@@ -1,17 +1,15 @@
-r"""Where a neuron may live, and the projection onto it.
+"""Where a neuron may live, and the projection onto it.
 
 The paper's balanced neuron (Definition 1) has mean zero and norm one. Both halves are a field of
-:class:`Sphere`, so every choice of the paper's ablation is a value, not a branch:
+[`Sphere`][nero.Sphere], so every choice of the paper's ablation is a value, not a branch:
 
-====================  ==========================================  ==========================
-name                  value                                       paper
-====================  ==========================================  ==========================
-``BALANCED``          ``Sphere()``                                Definition 1, the default
-``NORM_ONLY``         ``Sphere(centre=False)``                    Figure 1, "fix norm"
-``MEAN_ONLY``         ``Sphere(radius=None)``                     Figure 1, "fix mean"
-``UNCONSTRAINED``     ``Sphere(radius=None, centre=False)``       Figure 1, neither
-``INITIAL_SPHERE``    ``Sphere(radius="initial", centre=False)``  not in the paper: fine-tuning
-====================  ==========================================  ==========================
+| name | value | in the paper |
+|---|---|---|
+| `BALANCED` | `Sphere()` | Definition 1, the default |
+| `NORM_ONLY` | `Sphere(centre=False)` | Figure 1, "fix norm" |
+| `MEAN_ONLY` | `Sphere(radius=None)` | Figure 1, "fix mean" |
+| `UNCONSTRAINED` | `Sphere(radius=None, centre=False)` | Figure 1, neither |
+| `INITIAL_SPHERE` | `Sphere(radius="initial", centre=False)` | not there: for fine-tuning |
 """
 
 import math
@@ -94,7 +92,7 @@ _BY_NAME = {
 
 
 def as_constraint(value: "Sphere | str | Mapping[str, Any]") -> Sphere:
-    """Read a constraint from a :class:`Sphere`, a name, or the mapping found in checkpoints.
+    """Read a constraint from a [`Sphere`][nero.Sphere], a name, or the mapping found in checkpoints.
 
     Example:
         >>> as_constraint("norm")

@@ -13,7 +13,7 @@ The last line is affine in the row, ``w' = p*w + q*g + r``, and its coefficients
     p = radius/sqrt(c)      q = -k*p      r = -m*p
 
 so the row is read once and written once. The average is kept as its root, the paper's
-:math:`\bar g`, because squares of float32 gradients leave float32's range at norms of 1e-20 and
+$\bar g$, because squares of float32 gradients leave float32's range at norms of 1e-20 and
 1e+20, and roots do not.
 """
 
@@ -220,7 +220,7 @@ def nero_neurons(
 ) -> Updated:
     """Update neurons once: sums, coefficients, new rows (Algorithm 1, weight update).
 
-    Pure and differentiable; see :func:`turn_neurons` for the arguments and the awkward cases.
+    Pure and differentiable; see `turn_neurons` for the arguments and the awkward cases.
 
     Example:
         >>> w = project(torch.randn(4, 10), fan_in_dims=(1,))
@@ -257,7 +257,7 @@ def nero_elements(
 ) -> Updated:
     """Update biases, gains and other parameters without fan-in once.
 
-    Pure and differentiable; see :func:`turn_elements` for the arguments.
+    Pure and differentiable; see `turn_elements` for the arguments.
 
     Example:
         >>> new = nero_elements(torch.ones(2), torch.tensor([7.0, 0.0]), torch.zeros(2), scale=1.0, step=1)

@@ -2,8 +2,8 @@
 
 Each changes a parameter in proportion to its own size, at another granularity than Nero's neuron:
 Madam per synapse; LAMB, LARS and Fromage per layer. All take and return tensors in working precision
-(see :func:`~nero.functional.precision.working_dtype`) and follow their papers; where well-known
-implementations differ, the optimiser classes in :mod:`nero.baselines` say how.
+(see [`working_dtype`][nero.functional.precision.working_dtype]) and follow their papers; where well-known
+implementations differ, the optimiser classes in `nero.baselines` say how.
 """
 
 import torch

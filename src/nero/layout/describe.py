@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Description:
-    """The table that :func:`describe` returns: print it, or read ``rows``."""
+    """The table that [`describe`][nero.describe] returns: print it, or read ``rows``."""
 
     rows: tuple[Row, ...]
     num_parameters: int
@@ -78,7 +78,7 @@ class Description:
 def describe(
     model: nn.Module, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
 ) -> Description:
-    """Describe what :class:`~nero.Nero` does with every parameter of ``model``, and why.
+    """Describe what [`Nero`][nero.Nero] does with every parameter of ``model``, and why.
 
     Args:
         model: the model; it is only read.

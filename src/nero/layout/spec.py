@@ -80,13 +80,13 @@ class Layout:
         return (self.num_groups, *kept[1:]) if self.num_groups > 1 else kept
 
     def fan_in_dims(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the fan-in dims of :meth:`view`."""
+        """Return the fan-in dims of `view`."""
         dims = self._checked_dims(shape)
         fan_in = tuple(d for d in range(len(shape)) if d not in dims)
         return tuple(d + 1 for d in fan_in) if self.num_groups > 1 else fan_in
 
     def view(self, tensor: Tensor) -> Tensor:
-        """View a parameter, its gradient or its state so that :meth:`fan_in_dims` applies.
+        """View a parameter, its gradient or its state so that `fan_in_dims` applies.
 
         A view in every memory format, never a copy: only dim 0 is ever cut.
         """

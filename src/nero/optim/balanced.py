@@ -22,7 +22,7 @@ class Balanced(Optimizer):
 
     Args:
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
-            :func:`~nero.param_groups`, otherwise from shapes.
+            [`param_groups`][nero.param_groups], otherwise from shapes.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
             each step, and a zero neuron the norm that its first step gives it.
 
@@ -53,7 +53,7 @@ class Balanced(Optimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Let the wrapped optimiser step, then project."""
-        return self.optimizer.step(closure)  # type: ignore[arg-type]
+        return self.optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients."""

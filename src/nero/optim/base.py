@@ -26,7 +26,7 @@ class RelativeOptimizer(Optimizer):
     the state; a parameter that a trainer swapped in gets state at the next step; gradients are never
     written to; a step at ``lr = 0`` changes nothing.
 
-    A subclass implements :meth:`_new_state` and :meth:`_update`.
+    A subclass implements `_new_state` and `_update`.
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
@@ -87,7 +87,7 @@ class RelativeOptimizer(Optimizer):
         self._update(work)
         return loss
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimiser state, bit for bit: unlike torch's, state keeps its own dtype.
 

@@ -36,16 +36,17 @@ _NONFINITE = ("skip", "raise", "propagate")
 class Nero(RelativeOptimizer):
     r"""Turn every neuron by an angle, and keep it balanced (Liu et al. 2021, Algorithm 1).
 
-    For each neuron with weights :math:`w` and gradient :math:`g`:
+    For each neuron with weights $w$ and gradient $g$:
 
-    .. math::
-        \bar g^2 \leftarrow \beta\,\bar g^2 + (1-\beta)\,\|g\|^2 \qquad
-        w \leftarrow w - \eta\,\frac{\|w\|}{\bar g}\,g \qquad
-        w \leftarrow w - \tfrac1n\textstyle\sum_i w_i \qquad
-        w \leftarrow w/\|w\|
+    $$
+    \bar g^2 \leftarrow \beta\,\bar g^2 + (1-\beta)\,\|g\|^2 \qquad
+    w \leftarrow w - \eta\,\frac{\|w\|}{\bar g}\,g \qquad
+    w \leftarrow w - \tfrac1n\textstyle\sum_i w_i \qquad
+    w \leftarrow w/\|w\|
+    $$
 
-    with Adam's bias correction of :math:`\bar g`. Biases, gains and whatever else has no fan-in step by
-    :math:`\eta\,\sigma_b/\bar g_b\cdot g_b`, where :math:`\sigma_b` is their initial scale.
+    with Adam's bias correction of $\bar g$. Biases, gains and whatever else has no fan-in step by
+    $\eta\,\sigma_b/\bar g_b\cdot g_b$, where $\sigma_b$ is their initial scale.
 
     Construction projects the weights onto the constraint, so build the optimiser after the weights
     are initialised, and see ``constraint`` for pretrained ones.
@@ -56,13 +57,13 @@ class Nero(RelativeOptimizer):
         lr: the angle in radians through which neurons turn at a step.
         beta: averaging constant of the squared gradient norm.
         bias_scale: the scale of parameters without fan-in that start at zero.
-        constraint: where neurons live: a :class:`~nero.Sphere` or ``"balanced"``, ``"norm"``,
+        constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
-            :attr:`num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
+            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
         maximize: maximise the objective instead of minimising it.
-        overrides: name patterns and group options, as in :func:`~nero.param_groups`; needs a model.
+        overrides: name patterns and group options, as in [`param_groups`][nero.param_groups]; needs a model.
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
         fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists.

@@ -16,14 +16,14 @@ def project_(
 ) -> None:
     """Project every neuron of ``params`` onto ``constraint``, in place.
 
-    :class:`~nero.Nero` does this when it is built. Call it yourself where something else moved the
+    [`Nero`][nero.Nero] does this when it is built. Call it yourself where something else moved the
     weights: after averaging them (an average of unit vectors is shorter than one), or on every rank
     before an optimiser that sees only some of the parameters.
 
     Args:
         params: a model, its parameters, or param groups; frozen parameters are left alone.
         constraint: where neurons live; a group's own ``constraint`` comes first.
-        overrides: as in :func:`~nero.param_groups`; needs a model.
+        overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Example:
         >>> layer = nn.Linear(100, 10)

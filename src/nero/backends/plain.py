@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from nero.backends.task import NeroTask
-from nero.functional import Updated, nero_elements, nero_neurons
+from nero.functional import Updated, nero_elements, nero_neurons, uniform_noise
 from nero.functional.sharding import whole
 
 
@@ -32,6 +32,7 @@ def _update(task: NeroTask) -> Updated:
         "lr": options.lr,
         "beta": options.beta,
         "propagate_nonfinite": options.nonfinite == "propagate",
+        "noise": _noise(task),
     }
     if task.scale is not None:
         return nero_elements(task.weight, grad, task.avg_norm, scale=task.scale, **shared)  # type: ignore[arg-type]
@@ -45,6 +46,13 @@ def _update(task: NeroTask) -> Updated:
         zero_norm=options.bias_scale,
         **shared,  # type: ignore[arg-type]
     )
+
+
+def _noise(task: NeroTask) -> Tensor | None:
+    if not task.options.stochastic_rounding:
+        return None
+    step, seed = task.step + 1, task.options.seed
+    return uniform_noise(task.weight, seed=seed, stream=task.stream, step=step)
 
 
 def _effective_grad(task: NeroTask) -> Tensor:

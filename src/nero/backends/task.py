@@ -18,6 +18,8 @@ class NeroOptions(NamedTuple):
     gain_penalty: float
     maximize: bool
     nonfinite: Nonfinite
+    stochastic_rounding: bool
+    seed: int
 
 
 class NeroTask(NamedTuple):
@@ -38,3 +40,5 @@ class NeroTask(NamedTuple):
     fan_in_dims: tuple[int, ...]
     """Empty for a parameter without fan-in."""
     options: NeroOptions
+    stream: int
+    """Tells parameters apart in the noise of stochastic rounding."""

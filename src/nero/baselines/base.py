@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nero.functional import working_dtype
-from nero.optim.base import Group, RelativeOptimizer, State
+from nero.optim.base import Group, RelativeOptimizer, State, Work
 
 
 class Baseline(RelativeOptimizer):
@@ -26,8 +26,8 @@ class Baseline(RelativeOptimizer):
         step = torch.zeros((), dtype=torch.int64, device=param.device)
         return {"step": step, **self._buffers(param, group)}
 
-    def _update(self, work: list[tuple[Tensor, Tensor, Group, str]]) -> None:
-        for param, grad, group, _ in work:
+    def _update(self, work: list[Work]) -> None:
+        for param, grad, group, _, _ in work:
             lr, state = group["lr"], self.state[param]
             dtype = working_dtype(param.dtype)
             grad = -grad if group["maximize"] else grad

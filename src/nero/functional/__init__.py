@@ -24,6 +24,7 @@ from nero.functional.nero import (
 )
 from nero.functional.precision import balance_tolerance, sum_dtype, working_dtype
 from nero.functional.relative import fromage_update, lamb_update, lars_update, madam_update
+from nero.functional.rounding import round_stochastic, uniform_noise
 from nero.functional.sums import NeuronSums, neuron_sums
 
 __all__ = [
@@ -50,8 +51,10 @@ __all__ = [
     "neuron_norm",
     "neuron_sums",
     "project",
+    "round_stochastic",
     "sum_dtype",
     "turn_elements",
     "turn_neurons",
+    "uniform_noise",
     "working_dtype",
 ]

@@ -188,7 +188,10 @@ def project(
         return weight
     w = weight.to(sum_dtype(weight))
     fan_in = _count(weight, fan_in_dims)
-    centred = w - w.sum(fan_in_dims, keepdim=True) / fan_in if constraint.centre else w
+    centred = w
+    if constraint.centre:
+        for _ in range(2):  # the second time removes what cancellation left of a large mean
+            centred = centred - centred.sum(fan_in_dims, keepdim=True) / fan_in
     size_sq = w.square().sum(fan_in_dims, keepdim=True)
     norm_sq = centred.square().sum(fan_in_dims, keepdim=True)
     # What centring leaves of a constant row is rounding, and rounding is no direction.

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from nero.functional.constraint import BALANCED, Sphere, target_radius
 from nero.functional.precision import sum_dtype, working_dtype
+from nero.functional.rounding import round_stochastic
 from nero.functional.sums import NeuronSums, neuron_sums
 
 Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
@@ -188,8 +189,15 @@ def turn_elements(
     )  # fmt: skip
 
 
-def apply_turn(weight: Tensor, grad: Tensor, turn: Turn) -> Tensor:
+def apply_turn(weight: Tensor, grad: Tensor, turn: Turn, *, noise: Tensor | None = None) -> Tensor:
     """Compute ``p*w + q*g + r`` in working precision; rows that do not move keep their bits.
+
+    Args:
+        weight: weights.
+        grad: gradient.
+        turn: the coefficients.
+        noise: uniform numbers in [0, 1) in the shape of ``weight``, to round stochastically to its
+            dtype; without them, to nearest.
 
     Example:
         >>> w, g = torch.tensor([[0.6, -0.8]]), torch.zeros(1, 2)
@@ -201,7 +209,8 @@ def apply_turn(weight: Tensor, grad: Tensor, turn: Turn) -> Tensor:
     """
     w, g = weight.to(turn.p.dtype), grad.to(turn.p.dtype)
     new = torch.addcmul(torch.addcmul(turn.r, turn.p, w), turn.q, g)
-    return torch.where(turn.moves, new.to(weight.dtype), weight)
+    rounded = new.to(weight.dtype) if noise is None else round_stochastic(new, weight.dtype, noise)
+    return torch.where(turn.moves, rounded, weight)
 
 
 def nero_neurons(
@@ -217,6 +226,7 @@ def nero_neurons(
     radius: Tensor | None = None,
     zero_norm: float = 0.01,
     propagate_nonfinite: bool = False,
+    noise: Tensor | None = None,
 ) -> Updated:
     """Update neurons once: sums, coefficients, new rows (Algorithm 1, weight update).
 
@@ -241,7 +251,7 @@ def nero_neurons(
         zero_norm=zero_norm,
         propagate_nonfinite=propagate_nonfinite,
     )
-    return Updated(apply_turn(weight, grad, turn), turn.avg_norm, turn.is_finite)
+    return Updated(apply_turn(weight, grad, turn, noise=noise), turn.avg_norm, turn.is_finite)
 
 
 def nero_elements(
@@ -254,6 +264,7 @@ def nero_elements(
     lr: float | Tensor = 0.01,
     beta: float = 0.999,
     propagate_nonfinite: bool = False,
+    noise: Tensor | None = None,
 ) -> Updated:
     """Update biases, gains and other parameters without fan-in once.
 
@@ -274,7 +285,7 @@ def nero_elements(
         dtype=working_dtype(weight.dtype),
         propagate_nonfinite=propagate_nonfinite,
     )
-    return Updated(apply_turn(weight, grad, turn), turn.avg_norm, turn.is_finite)
+    return Updated(apply_turn(weight, grad, turn, noise=noise), turn.avg_norm, turn.is_finite)
 
 
 def _average_sq(

@@ -3,7 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,18 @@ Params: TypeAlias = (
 )
 Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Tensor]
+
+
+class Work(NamedTuple):
+    """A parameter that has a gradient at this step."""
+
+    param: Tensor
+    grad: Tensor
+    group: Group
+    name: str
+    """For messages."""
+    position: int
+    """Position among all parameters of the optimiser."""
 
 
 class RelativeOptimizer(Optimizer):
@@ -42,8 +54,8 @@ class RelativeOptimizer(Optimizer):
         """Make the state of a materialised, trainable parameter; may project it in place."""
 
     @abstractmethod
-    def _update(self, work: list[tuple[Tensor, Tensor, Group, str]]) -> None:
-        """Update all (parameter, gradient, group, name) of one step, in place."""
+    def _update(self, work: list[Work]) -> None:
+        """Update all parameters of one step, in place."""
 
     def _check_group(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid; fill in what it leaves open."""
@@ -79,11 +91,13 @@ class RelativeOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         work = []
+        position = 0
         for group in self.param_groups:
             for param, name in _named(group):
                 self._prepare(param, group, name)
-                if param.grad is not None:
-                    work.append((param, _dense(param.grad, name), group, name))
+                if param.grad is not None and param.requires_grad:
+                    work.append(Work(param, _dense(param.grad, name), group, name, position))
+                position += 1
         self._update(work)
         return loss
 
@@ -145,17 +159,16 @@ class RelativeOptimizer(Optimizer):
         return self._new_state(param.detach().clone(), group, name)
 
     def _prepare(self, param: Tensor, group: Group, name: str) -> None:
-        if param in self.state:
-            self._follow_device(param)
-        elif param.requires_grad and not param.is_meta:
+        """Make the state of a parameter that is new, trainable and has storage, or move it along."""
+        state: State | None = self.state.get(param)
+        if state is not None and all(tensor.device == param.device for tensor in state.values()):
+            return
+        if state is not None and not any(tensor.is_meta for tensor in state.values()):
+            self.state[param] = {key: tensor.to(param.device) for key, tensor in state.items()}
+        elif param.requires_grad and (param.grad is not None or not param.is_meta):
             _check_param(param, name)
             with torch.no_grad():
                 self.state[param] = self._new_state(param, group, name)
-
-    def _follow_device(self, param: Tensor) -> None:
-        state: State = self.state[param]
-        if any(tensor.device != param.device for tensor in state.values()):
-            self.state[param] = {k: v.to(param.device) for k, v in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

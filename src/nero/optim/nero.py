@@ -24,6 +24,7 @@ from nero.optim.base import (
     Params,
     RelativeOptimizer,
     State,
+    Work,
     check_non_negative,
     check_unit_interval,
     warn_no_foreach,
@@ -63,7 +64,11 @@ class Nero(RelativeOptimizer):
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
             `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
         maximize: maximise the objective instead of minimising it.
-        overrides: name patterns and group options, as in [`param_groups`][nero.param_groups]; needs a model.
+        stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
+            nearest, which at small ``lr`` loses most of an update.
+        seed: seed of that randomness; a resumed run continues it.
+        overrides: name patterns and group options, as in [`param_groups`][nero.param_groups];
+            needs a model.
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
         fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists.
@@ -88,6 +93,8 @@ class Nero(RelativeOptimizer):
         gain_penalty: float = 0.0,
         nonfinite: Nonfinite = "skip",
         maximize: bool = False,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
         overrides: Overrides = (),
         weight_decay: float = 0.0,
         foreach: bool | None = None,
@@ -102,6 +109,8 @@ class Nero(RelativeOptimizer):
             "gain_penalty": gain_penalty,
             "nonfinite": nonfinite,
             "maximize": maximize,
+            "stochastic_rounding": stochastic_rounding,
+            "seed": seed,
             "weight_decay": weight_decay,
             "foreach": foreach,
             "fused": fused,
@@ -159,19 +168,20 @@ class Nero(RelativeOptimizer):
         project_param_(param, layout, group["constraint"], radius)
         return state
 
-    def _update(self, work: list[tuple[Tensor, Tensor, Group, str]]) -> None:
-        for _, grad, group, name in work:
+    def _update(self, work: list[Work]) -> None:
+        for _, grad, group, name, _ in work:
             if group["nonfinite"] == "raise" and not torch.isfinite(grad).all():
                 raise FloatingPointError(
                     f"the gradient of {name} is not finite; nothing was updated"
                 )
         by_fused: dict[bool | None, list[NeroTask]] = {}
-        for param, grad, group, _ in work:
-            by_fused.setdefault(group["fused"], []).append(self._task(param, grad, group))
+        for item in work:
+            by_fused.setdefault(item.group["fused"], []).append(self._task(item))
         for fused, tasks in by_fused.items():
             select_backend(fused=fused)(tasks)
 
-    def _task(self, param: Tensor, grad: Tensor, group: Group) -> NeroTask:
+    def _task(self, work: Work) -> NeroTask:
+        param, grad, group = work.param, work.grad, work.group
         layout, state = layout_from_options(group, param.shape), self.state[param]
         is_elementwise = layout.is_elementwise(param.shape)
         options = NeroOptions(
@@ -182,6 +192,8 @@ class Nero(RelativeOptimizer):
             gain_penalty=group["gain_penalty"] if layout.role == "gain" else 0.0,
             maximize=group["maximize"],
             nonfinite=group["nonfinite"],
+            stochastic_rounding=group["stochastic_rounding"],
+            seed=group["seed"],
         )
         radius = state.get("radius")
         return NeroTask(
@@ -196,6 +208,7 @@ class Nero(RelativeOptimizer):
             radius=None if radius is None else layout.view(radius),
             fan_in_dims=() if is_elementwise else layout.fan_in_dims(param.shape),
             options=options,
+            stream=work.position,
         )
 
 

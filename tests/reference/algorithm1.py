@@ -1,0 +1,114 @@
+"""Algorithm 1 of the paper as a loop over neurons, in float64, sharing no code with the package.
+
+Slow and plain on purpose. A parameter is a flat list of numbers; a neuron is the list of the indices
+of its weights; nothing here knows of torch, dims or views. Without neurons, every element takes the
+paper's bias update.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+FREE = None
+
+
+@dataclass
+class Parameter:
+    """Weights, the indices of each neuron (none: every element alone), and Algorithm 1's memory."""
+
+    weight: list[float]
+    neurons: list[list[int]]
+    lr: float = 0.01
+    beta: float = 0.999
+    bias_scale: float = 0.01
+    centre: bool = True
+    radius: float | str | None = 1.0
+    gain_penalty: float = 0.0
+    maximize: bool = False
+    step: int = 0
+    num_skipped: int = 0
+    average_sq: list[float] = field(default_factory=list)
+    radii: list[float | None] = field(default_factory=list)
+    scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.neurons:
+            mean_abs = math.fsum(abs(b) for b in self.weight) / len(self.weight)
+            self.scale = mean_abs if mean_abs > 0 else self.bias_scale
+            self.average_sq = [0.0] * len(self.weight)
+            return
+        self.average_sq = [0.0] * len(self.neurons)
+        for neuron in self.neurons:
+            row = [self.weight[i] for i in neuron]
+            radius = (norm(row) or self.bias_scale) if self.radius == "initial" else self.radius
+            self.radii.append(radius)  # type: ignore[arg-type]
+            if not has_no_direction(row, self.centre):
+                self._write(neuron, self._project(row, radius))  # type: ignore[arg-type]
+
+    def update(self, grad: list[float], lr: float | None = None) -> None:
+        """Run one step of Algorithm 1."""
+        lr = self.lr if lr is None else lr
+        if lr == 0:
+            return
+        self.step += 1
+        grad = [-g for g in grad] if self.maximize else list(grad)
+        grad = [g + self.gain_penalty * (w - 1) for g, w in zip(grad, self.weight, strict=True)]
+        if self.neurons:
+            for which, neuron in enumerate(self.neurons):
+                self._update_neuron(which, neuron, [grad[i] for i in neuron], lr)
+        else:
+            for i, g in enumerate(grad):
+                self._update_element(i, g, lr)
+
+    def _update_neuron(self, which: int, neuron: list[int], g: list[float], lr: float) -> None:
+        if not all(map(math.isfinite, g)):
+            self.num_skipped += 1
+            return
+        w = [self.weight[i] for i in neuron]
+        g_bar = self._average(which, math.fsum(x * x for x in g))
+        if not any(g):
+            return
+        radius = self.radii[which]
+        if has_no_direction(w, self.centre and radius is not FREE):
+            w, radius = [-x for x in g], radius if radius is not FREE else self.bias_scale
+        else:
+            # w <- w - eta * ||w|| / g_bar * g
+            size = lr * norm(w) / g_bar
+            w = [x - size * y for x, y in zip(w, g, strict=True)]
+        if not has_no_direction(w, self.centre and radius is not FREE):
+            self._write(neuron, self._project(w, radius))
+
+    def _update_element(self, i: int, g: float, lr: float) -> None:
+        if not math.isfinite(g):
+            self.num_skipped += 1
+            return
+        g_bar = self._average(i, g * g)
+        if g != 0:
+            # b <- b - eta * sigma_b / g_bar * g
+            self.weight[i] -= lr * self.scale / g_bar * g
+
+    def _average(self, which: int, grad_sq: float) -> float:
+        # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, corrected by 1 - beta^t
+        self.average_sq[which] = self.beta * self.average_sq[which] + (1 - self.beta) * grad_sq
+        return math.sqrt(self.average_sq[which] / (1 - self.beta**self.step))
+
+    def _project(self, w: list[float], radius: float | None) -> list[float]:
+        if self.centre:
+            mean = math.fsum(w) / len(w)
+            w = [x - mean for x in w]
+        if radius is not FREE:
+            size = norm(w)
+            w = [radius * x / size for x in w]
+        return w
+
+    def _write(self, neuron: list[int], w: list[float]) -> None:
+        for i, x in zip(neuron, w, strict=True):
+            self.weight[i] = x
+
+
+def norm(row: list[float]) -> float:
+    return math.sqrt(math.fsum(x * x for x in row))
+
+
+def has_no_direction(row: list[float], centre: bool) -> bool:
+    """A zero row, or where the mean is removed a constant one."""
+    return norm(row) == 0 or (centre and max(row) == min(row))

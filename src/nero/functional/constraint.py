@@ -77,10 +77,15 @@ class Sphere:
 
 
 BALANCED = Sphere()
+"""Mean zero and norm one (Definition 1), also called ``"balanced"``."""
 NORM_ONLY = Sphere(centre=False)
+"""Norm one, also called ``"norm"``."""
 MEAN_ONLY = Sphere(radius=None)
+"""Mean zero, also called ``"mean"``."""
 UNCONSTRAINED = Sphere(radius=None, centre=False)
+"""No constraint, also called ``"none"``."""
 INITIAL_SPHERE = Sphere(radius="initial", centre=False)
+"""The norm that each neuron starts with, also called ``"initial"``: for pretrained weights."""
 
 _BY_NAME = {
     "balanced": BALANCED,

@@ -230,7 +230,8 @@ def nero_neurons(
 ) -> Updated:
     """Update neurons once: sums, coefficients, new rows (Algorithm 1, weight update).
 
-    Pure and differentiable; see `turn_neurons` for the arguments and the awkward cases.
+    Pure and differentiable; see [`turn_neurons`][nero.functional.turn_neurons] for the arguments
+    and the awkward cases.
 
     Example:
         >>> w = project(torch.randn(4, 10), fan_in_dims=(1,))
@@ -268,7 +269,7 @@ def nero_elements(
 ) -> Updated:
     """Update biases, gains and other parameters without fan-in once.
 
-    Pure and differentiable; see `turn_elements` for the arguments.
+    Pure and differentiable; see [`turn_elements`][nero.functional.turn_elements] for the arguments.
 
     Example:
         >>> new = nero_elements(torch.ones(2), torch.tensor([7.0, 0.0]), torch.zeros(2), scale=1.0, step=1)

@@ -11,6 +11,7 @@ from nero.layout.infer import NamedLayout, infer_layouts
 from nero.layout.spec import LAYOUT_KEYS, LayoutError, layout_from_options
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+"""Ordered pairs of a name pattern and group options."""
 
 
 def param_groups(model: nn.Module, *, overrides: Overrides = ()) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What a layout is: which dims of a parameter are one neuron's fan-in, and what the parameter does.
 
-A layout is four plain values, so that it can live in a param group, travel through a checkpoint and
+A layout is three plain values, so that it can live in a param group, travel through a checkpoint and
 survive a trainer that swaps the parameters: ``role``, ``neuron_dims``, ``num_groups``, and nothing
 that points at a tensor.
 """
@@ -15,10 +15,17 @@ from torch import Tensor
 Role: TypeAlias = Literal["neuron", "gain", "bias", "other"]
 ROLES: tuple[str, ...] = get_args(Role)
 LAYOUT_KEYS = ("role", "neuron_dims", "num_groups")
+"""The param-group options that make up a layout."""
 
 
 class LayoutError(ValueError):
-    """A parameter's neurons could not be determined; the message names it and says what to do."""
+    """A parameter's neurons could not be determined; the message names it and says what to do.
+
+    Example:
+        >>> nero.Nero(nn.LazyLinear(3))
+        Traceback (most recent call last):
+        nero.layout.spec.LayoutError: `weight` has no shape yet: run the model once before ...
+    """
 
 
 @dataclass(frozen=True)
@@ -120,8 +127,11 @@ def neurons(*dims: int, num_groups: int = 1) -> Layout:
 
 
 GAIN = Layout("gain")
+"""A multiplier, such as the weight of a norm layer; `gain_penalty` acts on it."""
 BIAS = Layout("bias")
+"""A bias."""
 OTHER = Layout("other")
+"""Anything else without fan-in, such as the slope of a PReLU."""
 
 
 def layout_from_shape(shape: Sequence[int]) -> Layout:

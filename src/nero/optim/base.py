@@ -101,7 +101,6 @@ class RelativeOptimizer(Optimizer):
         self._update(work)
         return loss
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimiser state, bit for bit: unlike torch's, state keeps its own dtype.
 

@@ -1,6 +1,7 @@
 """The Nero optimiser."""
 
 import math
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -116,6 +117,12 @@ class Nero(RelativeOptimizer):
             "fused": fused,
         }
         super().__init__(params, defaults, overrides)
+        if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
+            warnings.warn(
+                "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
+                "of its parameters, so that gains are found",
+                stacklevel=2,
+            )
 
     @property
     def num_skipped(self) -> int:

@@ -1,0 +1,55 @@
+"""`nero inspect` as a user meets it."""
+
+import json
+
+import pytest
+
+from nero.cli import main
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\n"
+        "def net():\n    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(1, 2))\n"
+        "def needs(size):\n    return nn.Linear(size, size)\n"
+        "ready = net()\n"
+        "number = 3\n"
+        "def wrong():\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_folder")
+class TestInspect:
+    def test_prints_a_table_with_reasons(self, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "200")
+        assert main(["inspect", "my_models:net"]) == 0
+        printed = capsys.readouterr().out
+        assert "0.weight" in printed
+        assert "no balanced neuron exists" in printed
+        assert "25 parameters, 5 neurons" in printed
+
+    def test_prints_json(self, capsys):
+        assert main(["inspect", "my_models:ready", "--json", "--constraint", "norm"]) == 0
+        table = json.loads(capsys.readouterr().out)
+        first = table["parameters"][0]
+        assert first["name"] == "0.weight"
+        assert first["fan_in"] == 4
+        assert first["constraint"] == "norm 1"
+        assert table["state_bytes"] == sum(row["state_bytes"] for row in table["parameters"])
+
+    @pytest.mark.parametrize(
+        ("target", "message"),
+        [
+            ("my_models", "MODULE:CALLABLE"),
+            ("no_such_module:net", "cannot import 'no_such_module'"),
+            ("my_models:nothing", "has no attribute 'nothing'"),
+            ("my_models:needs", "cannot be called without arguments"),
+            ("my_models:number", "neither callable nor a module"),
+            ("my_models:wrong", "returned int"),
+        ],
+    )
+    def test_says_what_is_wrong(self, target, message, capsys):
+        assert main(["inspect", target]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""Constraints for any torch optimiser."""
+
+import pytest
+import torch
+from torch import nn
+
+from nero import (
+    BALANCED,
+    MEAN_ONLY,
+    NORM_ONLY,
+    UNCONSTRAINED,
+    Balanced,
+    Nero,
+    param_groups,
+    project_,
+)
+from nero.baselines import Lamb
+from nero.functional import is_balanced
+
+
+def train(model, optimizer, steps=10):
+    torch.manual_seed(1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.LayerNorm(5), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("constraint", [BALANCED, NORM_ONLY, MEAN_ONLY], ids=str)
+def test_every_step_ends_on_the_constraint(constraint):
+    net = model()
+    optimizer = Balanced(torch.optim.AdamW(param_groups(net), lr=0.1), constraint)
+    for _ in range(5):
+        for layer in (net[0], net[3]):
+            assert is_balanced(layer.weight, fan_in_dims=(1,), constraint=constraint).all()
+        train(net, optimizer, 1)
+
+
+def test_without_constraint_it_is_the_wrapped_optimiser():
+    wrapped, plain = model(), model()
+    train(wrapped, Balanced(torch.optim.SGD(wrapped.parameters(), lr=0.1), UNCONSTRAINED))
+    train(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    for p, q in zip(wrapped.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_initial_norms_are_kept():
+    net = model()
+    before = net[0].weight.detach().clone()
+    optimizer = Balanced(torch.optim.SGD(param_groups(net), lr=0.1), "initial")
+    assert torch.equal(net[0].weight, before)
+    train(net, optimizer)
+    torch.testing.assert_close(net[0].weight.norm(dim=1), before.norm(dim=1))
+    assert not torch.allclose(net[0].weight, before)
+
+
+def test_a_zero_neuron_keeps_the_norm_of_its_first_step():
+    layer = nn.Linear(6, 2, bias=False)
+    nn.init.zeros_(layer.weight)
+    optimizer = Balanced(torch.optim.SGD(layer.parameters(), lr=0.1), "initial")
+    layer.weight.grad = torch.ones(2, 6)
+    optimizer.step()
+    torch.testing.assert_close(layer.weight.detach(), torch.full((2, 6), -0.1))
+
+
+def test_layouts_come_from_param_groups():
+    layer = nn.ConvTranspose2d(4, 6, 3, groups=2)
+    Balanced(torch.optim.SGD(param_groups(layer), lr=0.1))
+    rows = layer.weight.detach().reshape(2, 2, 3, 3, 3).permute(0, 2, 1, 3, 4).reshape(6, -1)
+    assert is_balanced(rows, fan_in_dims=(1,)).all()
+
+
+def test_a_group_may_have_its_own_constraint():
+    net = model()
+    groups = param_groups(net, overrides=[("3.weight", {"constraint": "none"})])
+    before = net[3].weight.detach().clone()
+    Balanced(torch.optim.SGD(groups, lr=0.1))
+    assert torch.equal(net[3].weight, before)
+    assert is_balanced(net[0].weight, fan_in_dims=(1,)).all()
+
+
+def test_stepping_the_wrapped_optimiser_projects_too():
+    net = model()
+    inner = torch.optim.SGD(param_groups(net), lr=0.1)
+    Balanced(inner)
+    train(net, inner)
+    assert is_balanced(net[0].weight, fan_in_dims=(1,)).all()
+
+
+def test_checkpoints_are_those_of_the_wrapped_optimiser():
+    net = model()
+    optimizer = Balanced(Lamb(param_groups(net)))
+    train(net, optimizer)
+    Lamb(param_groups(model())).load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(
+    "make", [Nero, lambda m: Balanced(torch.optim.SGD(m.parameters(), lr=0.1))]
+)
+def test_refuses_what_is_balanced_already(make):
+    with pytest.raises(TypeError, match="carries its own constraint"):
+        Balanced(make(model()))
+
+
+def test_project_repairs_averaged_weights():
+    net = model()
+    optimizer = Nero(net)
+    average = torch.optim.swa_utils.AveragedModel(net)
+    for _ in range(20):
+        train(net, optimizer, 5)
+        average.update_parameters(net)
+    averaged = average.module[0].weight
+    assert (averaged.norm(dim=1) < 1 - 1e-4).all()
+    project_(average.module)
+    assert is_balanced(averaged, fan_in_dims=(1,)).all()

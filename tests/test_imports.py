@@ -1,0 +1,48 @@
+"""The rooms depend on each other in one direction only."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "nero"
+# Downwards: a room may import those before it.
+ORDER = ["functional", "layout", "backends", "optim", "baselines", "cli"]
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        rooms |= {n.split(".")[1] for n in names if n.startswith("nero.") and n.count(".") >= 1}
+    return rooms & set(ORDER)
+
+
+def test_imports_go_downwards():
+    rooms = [
+        p for p in PACKAGE.iterdir() if p.name not in ("__init__.py", "py.typed", "__pycache__")
+    ]
+    assert {p.stem for p in rooms} == set(ORDER), "a new room needs its place in ORDER"
+    for room in rooms:
+        allowed = set(ORDER[: ORDER.index(room.stem) + 1])
+        for path in [room] if room.is_file() else room.rglob("*.py"):
+            upward = imported_rooms(path) - allowed
+            assert not upward, f"{path.relative_to(PACKAGE)} imports {upward}, which is above it"
+
+
+def test_importing_nero_needs_torch_alone():
+    """What is imported for someone on one GPU: no optional package, and no distributed engine."""
+    code = (
+        "import sys, torch; before = set(sys.modules); import nero; "
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before}, "
+        "*(m for m in set(sys.modules) - before if m.startswith('torch.distributed')))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    third_party = set(printed.stdout.split()) - {"nero"} - set(sys.stdlib_module_names)
+    assert not {m for m in third_party if m != "torch"}, third_party

@@ -1,11 +1,23 @@
-"""Names that every docstring example may use without importing them."""
+"""Names that docstring examples may use, and the snippets of README.md and docs/ as tests."""
+
+import contextlib
+import doctest
+import io
+import os
+import tempfile
+from typing import Any
 
 import pytest
 import torch
+from sybil import Example, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from torch import nn
 
 import nero
 import nero.functional
+
+_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +25,55 @@ def _doctest_names(doctest_namespace: dict[str, object]) -> None:
     torch.manual_seed(0)
     doctest_namespace.update(torch=torch, nn=nn, nero=nero)
     doctest_namespace.update({n: getattr(nero.functional, n) for n in nero.functional.__all__})
+
+
+# A ```python block runs, in the namespace of its page; a ```text block is what the block before it
+# printed.
+
+
+def _run(example: Example) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        PythonEvaluator()(example)
+    example.namespace["_printed"] = printed.getvalue()
+
+
+def _compare(example: Example) -> str | None:
+    want, got = str(example.parsed), example.namespace.get("_printed", "")
+    if doctest.OutputChecker().check_output(want, got, _FLAGS):
+        return None
+    return f"the page says:\n{want}\nbut this was printed:\n{got}"
+
+
+def _open_page(namespace: dict[str, Any]) -> None:
+    # Snippets save checkpoints: each page has a directory of its own.
+    namespace["_page"] = page = contextlib.ExitStack()
+    directory = page.enter_context(tempfile.TemporaryDirectory())
+    page.callback(os.chdir, os.getcwd())
+    os.chdir(directory)
+    torch.manual_seed(0)
+
+
+_python = PythonCodeBlockParser(doctest_optionflags=_FLAGS)
+_python.codeblock_parser = CodeBlockParser("python", _run)
+
+pytest_collect_file = Sybil(
+    parsers=[_python, CodeBlockParser("text", _compare)],
+    patterns=["README.md", "docs/**/*.md", "docs/*.md"],
+    setup=_open_page,
+    teardown=lambda namespace: namespace["_page"].close(),
+).pytest()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread tests over workers one by one, but keep the snippets of a page together."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class KeepPages(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::")[0]
+            return path if path.endswith(".md") else nodeid
+
+    return KeepPages(config, log)

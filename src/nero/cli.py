@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from nero import __version__
+from nero.functional.constraint import CONSTRAINT_NAMES
 from nero.layout import Description, LayoutError, describe
-from nero.layout.describe import COLUMNS
+from nero.layout.description import COLUMNS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,9 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE:CALLABLE",
         help="a callable without arguments that returns a torch.nn.Module, such as mypackage.models:resnet",
     )
-    inspect.add_argument(
-        "--constraint", default="balanced", help="balanced, norm, mean, none or initial"
-    )
+    inspect.add_argument("--constraint", default="balanced", choices=sorted(CONSTRAINT_NAMES))
     inspect.add_argument("--json", action="store_true", help="print JSON")
     inspect.add_argument("--plain", action="store_true", help="print a table without colours")
     return parser

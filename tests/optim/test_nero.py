@@ -47,6 +47,14 @@ def test_options_differ_per_group():
     assert {g["beta"] for g in optimizer.param_groups if g["role"] == "bias"} == {0.9}
 
 
+def test_describe_counts_no_state_for_frozen_parameters():
+    model = nn.Linear(4, 3)
+    model.weight.requires_grad_(False)
+    optimizer = Nero(model)
+    held = sum(t.nbytes for state in optimizer.state.values() for t in state.values())
+    assert describe(model).state_bytes == held
+
+
 def test_overrides_need_a_model():
     with pytest.raises(TypeError, match="pass the model"):
         Nero(nn.Linear(3, 2).parameters(), overrides=[("weight", {"lr": 0.1})])

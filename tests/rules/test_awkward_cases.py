@@ -95,6 +95,12 @@ class TestRowWithoutDirection:
         train(Nero(layer), [torch.ones(1, 8)])
         assert (layer.weight == 0).all()
 
+    def test_a_constant_row_is_not_centred_away_by_a_constant_gradient(self):
+        layer = nn.Linear(8, 1, bias=False)
+        nn.init.constant_(layer.weight, 0.5)
+        train(Nero(layer, constraint="mean"), [torch.ones(1, 8)])
+        assert (layer.weight == 0.5).all()
+
     def test_padding_row_stays_zero(self):
         embedding = nn.Embedding(4, 8, padding_idx=0)
         optimizer = Nero(embedding)
@@ -178,6 +184,7 @@ class TestNonFiniteGradient:
         layer.weight.grad[1, 0] = math.nan
         optimizer.step()
         assert layer.weight.isnan().any(dim=1).tolist() == [False, True, False]
+        assert optimizer.num_skipped == 0
         assert torch.isfinite(layer.bias).all()
 
 
@@ -212,6 +219,13 @@ class TestConstruction:
         param.grad = torch.zeros(3, 8)
         optimizer.step()
         assert balanced(param), "projected, though its gradient is zero"
+
+    def test_a_step_without_storage_is_a_warning(self):
+        model = nn.Linear(8, 3, bias=False, device="meta")
+        optimizer = Nero(model)
+        model.to_empty(device="cpu")  # new parameter objects, which the optimiser does not know
+        with pytest.warns(UserWarning, match="`weight` is still on the meta device"):
+            optimizer.step()
 
     def test_a_parameter_that_a_trainer_swaps_in_gets_state(self):
         layer = nn.Linear(8, 3, bias=False)

@@ -21,7 +21,8 @@ def step_(tasks: Sequence[NeroTask]) -> None:
         # A step at lr = 0 leaves no trace, in no counter.
         is_active = task.options.lr != 0
         task.step.add_(is_active)
-        task.num_skipped.add_(whole((~new.is_finite).sum()) * is_active)
+        if task.options.nonfinite != "propagate":
+            task.num_skipped.add_(whole((~new.is_finite).sum()) * is_active)
 
 
 def _update(task: NeroTask) -> Updated:

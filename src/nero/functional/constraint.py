@@ -87,7 +87,7 @@ UNCONSTRAINED = Sphere(radius=None, centre=False)
 INITIAL_SPHERE = Sphere(radius="initial", centre=False)
 """The norm that each neuron starts with, also called ``"initial"``: for pretrained weights."""
 
-_BY_NAME = {
+CONSTRAINT_NAMES = {  # what configuration files and trainers pass
     "balanced": BALANCED,
     "norm": NORM_ONLY,
     "mean": MEAN_ONLY,
@@ -108,9 +108,11 @@ def as_constraint(value: "Sphere | str | Mapping[str, Any]") -> Sphere:
     if isinstance(value, Sphere):
         return value
     if isinstance(value, str):
-        if value not in _BY_NAME:
-            raise ValueError(f"constraint must be a Sphere or one of {[*_BY_NAME]}, not {value!r}")
-        return _BY_NAME[value]
+        if value not in CONSTRAINT_NAMES:
+            raise ValueError(
+                f"constraint must be a Sphere or one of {[*CONSTRAINT_NAMES]}, not {value!r}"
+            )
+        return CONSTRAINT_NAMES[value]
     if isinstance(value, Mapping):
         return Sphere(**value)
     raise TypeError(f"constraint must be a Sphere or its name, not {type(value).__name__}")

@@ -118,14 +118,13 @@ def turn_neurons(
     mean = (s.weight - k * s.grad) / fan_in if constraint.centre else torch.zeros_like(k)
     kwg, kkgg = k * s.weight_grad, k * k * s.grad_sq
     norm_sq = s.weight_sq - 2 * kwg + kkgg - fan_in * mean * mean
-    # Where the terms cancel to rounding the sum has no correct digit, and the row no direction.
-    noise = math.sqrt(torch.finfo(norm_sq.dtype).eps)
-    has_direction = s.weight_sq > 0
-    if target is not None:
-        has_direction = has_direction & (norm_sq > noise * (s.weight_sq + kkgg + 2 * kwg.abs()))
-        p = target / torch.where(has_direction, norm_sq, 1.0).sqrt()
-    else:
-        p = torch.ones_like(k)
+    # Where these terms cancel, the row has no direction left. To set its norm, half the digits of the sum
+    # must be right; to leave it free, any.
+    eps = torch.finfo(norm_sq.dtype).eps
+    noise = 64 * eps if target is None else math.sqrt(eps)
+    has_direction = (s.weight_sq > 0) & (norm_sq > noise * (s.weight_sq + kkgg + 2 * kwg.abs()))
+    norm = torch.where(has_direction, norm_sq, 1.0).sqrt()
+    p = torch.ones_like(k) if target is None else target / norm
 
     # Without direction: w' = -|target| * (g - mean(g)) / ||g - mean(g)||
     grad_mean = s.grad / fan_in if constraint.centre else torch.zeros_like(k)

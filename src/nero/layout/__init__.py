@@ -1,6 +1,6 @@
 """Which dims of each parameter are one neuron's fan-in, found from the module that owns it."""
 
-from nero.layout.describe import Description, Row, describe
+from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
 from nero.layout.infer import NamedLayout, infer_layouts
 from nero.layout.registry import register_layout

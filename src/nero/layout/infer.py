@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 import nero.layout.modules  # noqa: F401  (fills the registry)
-from nero.layout.registry import find_rule
+from nero.layout.registry import find_rule, shown_name
 from nero.layout.spec import BIAS, GAIN, OTHER, Layout, LayoutError, neurons
 
 
@@ -108,7 +108,7 @@ def _parametrised(
     param: nn.Parameter,
 ) -> tuple[Layout, str]:
     if name == "original0" and isinstance(parametrization[0], _WeightNorm):
-        return GAIN, f"{type(owner).__name__} with weight norm: the length of {tensor_name}"
+        return GAIN, f"{shown_name(owner)} with weight norm: the length of {tensor_name}"
     if name == "original" or isinstance(parametrization[0], _WeightNorm):
         layout, reason = _owned(owner, tensor_name, param)
         return layout, f"{reason}, behind a parametrised {tensor_name}"
@@ -117,7 +117,7 @@ def _parametrised(
 
 def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> tuple[Layout, str]:
     """Guess for a module that nobody registered, and say so in the reason."""
-    cls = type(module).__name__
+    cls = shown_name(module)
     if "bias" in name:
         return BIAS, f"{cls} is not registered; by its name, a bias"
     if "Norm" in cls:

@@ -53,10 +53,11 @@ def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
             for pattern, rule in _RULES.get(key, {}).items():
                 if fnmatch.fnmatchcase(name, pattern):
                     layout = rule if isinstance(rule, Layout) else rule(module)
-                    return layout, _shown_name(type(module))
+                    return layout, shown_name(module)
     return None
 
 
-def _shown_name(cls: type) -> str:
+def shown_name(module: nn.Module) -> str:
+    """Return the name of a module's class, as reasons show it."""
     # torch.nn.utils.parametrize makes a class ParametrizedLinear out of Linear on the fly.
-    return cls.__name__.removeprefix("Parametrized")
+    return type(module).__name__.removeprefix("Parametrized")

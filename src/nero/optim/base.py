@@ -95,6 +95,8 @@ class RelativeOptimizer(Optimizer):
         for group in self.param_groups:
             for param, name in _named(group):
                 self._prepare(param, group, name)
+                if param.is_meta and param.grad is None:
+                    _warn_no_storage(name)
                 if param.grad is not None and param.requires_grad:
                     work.append(Work(param, _dense(param.grad, name), group, name, position))
                 position += 1
@@ -214,6 +216,14 @@ def _named(group: Group) -> list[tuple[Tensor, str]]:
     else:
         names = [f"`{name}`" for name in names]
     return list(zip(params, names, strict=True))
+
+
+def _warn_no_storage(name: str) -> None:
+    warnings.warn(
+        f"{name} is still on the meta device, so this step cannot train it; if the model has been "
+        "materialised since (to_empty makes new parameters), build the optimizer anew",
+        stacklevel=4,
+    )
 
 
 def _dense(grad: Tensor, name: str) -> Tensor:

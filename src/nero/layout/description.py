@@ -119,8 +119,8 @@ def _row(
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
     elif applied != sphere and not is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
-    if not param.requires_grad:
-        reason += "; frozen"
     numbers = num_neurons * (2 if applied.radius == "initial" else 1) + is_elementwise
     state_bytes = numbers * working_dtype(param.dtype).itemsize + _SCALAR_STATE_BYTES
+    if not param.requires_grad:
+        reason, state_bytes = f"{reason}; frozen", 0
     return Row(name, shape, layout.role, num_neurons, fan_in, str(applied), state_bytes, reason)

@@ -64,9 +64,9 @@ def test_overrides_need_a_model():
     ("options", "message"),
     [
         ({"weight_decay": 0.1}, "weight_decay must be 0 but is 0.1"),
-        ({"beta": 1.0}, "Invalid beta: 1.0"),
-        ({"bias_scale": 0.0}, "Invalid bias_scale: 0.0"),
-        ({"gain_penalty": -1.0}, "Invalid gain_penalty: -1.0"),
+        ({"beta": 1.0}, "Invalid beta value: 1.0"),
+        ({"bias_scale": 0.0}, "Invalid bias_scale value: 0.0"),
+        ({"gain_penalty": -1.0}, "Invalid gain_penalty value: -1.0"),
         ({"nonfinite": "ignore"}, "nonfinite must be one of"),
         ({"constraint": "cube"}, "constraint must be a Sphere or one of"),
         ({"fused": True}, "no fused kernel"),

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from nero.backends import plain
-from nero.backends.task import NeroOptions, NeroTask
+from nero.backends.task import NeroOptions, NeroTask, Nonfinite
 
 Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
 
-__all__ = ["Backend", "NeroOptions", "NeroTask", "select_backend"]
+__all__ = ["Backend", "NeroOptions", "NeroTask", "Nonfinite", "select_backend"]
 
 
 def select_backend(*, fused: bool | None) -> Backend:

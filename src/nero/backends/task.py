@@ -1,11 +1,12 @@
 """One parameter's update, as every backend receives it."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
 
 from nero.functional import Sphere
-from nero.functional.nero import Nonfinite
+
+Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
 
 
 class NeroOptions(NamedTuple):

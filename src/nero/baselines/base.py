@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nero.functional import working_dtype
-from nero.optim.base import Group, RelativeOptimizer, State, Work
+from nero.optim.base import Group, RelativeOptimizer, State, Work, scalar
 
 
 class Baseline(RelativeOptimizer):
@@ -28,6 +28,7 @@ class Baseline(RelativeOptimizer):
 
     def _update(self, work: list[Work]) -> None:
         for param, grad, group, _, _ in work:
+            group = {**group, "lr": scalar(group["lr"])}
             lr, state = group["lr"], self.state[param]
             dtype = working_dtype(param.dtype)
             grad = -grad if group["maximize"] else grad

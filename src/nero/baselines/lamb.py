@@ -5,7 +5,8 @@ from torch import Tensor
 from nero.baselines.base import Baseline, zeros_for
 from nero.functional import lamb_update
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State, check_non_negative, check_unit_interval
+from nero.optim.base import Group, Params, State
+from nero.optim.checks import check_non_negative
 
 
 class Lamb(Baseline):
@@ -61,7 +62,8 @@ class Lamb(Baseline):
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
         for index, beta in enumerate(group["betas"]):
-            check_unit_interval(f"beta parameter at index {index}", beta)
+            if not 0 <= beta < 1:
+                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         check_non_negative("eps", group["eps"])
         check_non_negative("weight_decay", group["weight_decay"])
 

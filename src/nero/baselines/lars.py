@@ -5,7 +5,8 @@ from torch import Tensor
 from nero.baselines.base import Baseline, zeros_for
 from nero.functional import lars_update
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State, check_non_negative, check_unit_interval
+from nero.optim.base import Group, Params, State
+from nero.optim.checks import check_non_negative, check_unit_interval
 
 
 class Lars(Baseline):

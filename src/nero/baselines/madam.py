@@ -7,7 +7,8 @@ from nero.baselines.base import Baseline, zeros_for
 from nero.functional import madam_update, sum_dtype, working_dtype
 from nero.functional.sharding import whole
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State, check_unit_interval
+from nero.optim.base import Group, Params, State
+from nero.optim.checks import check_unit_interval
 
 
 class Madam(Baseline):
@@ -67,7 +68,7 @@ class Madam(Baseline):
         check_unit_interval("beta", group["beta"])
         for key in ("max_ratio", "weight_bound"):
             if not group[key] > 0:
-                raise ValueError(f"Invalid {key}: {group[key]}; it must be positive")
+                raise ValueError(f"Invalid {key} value: {group[key]}; it must be positive")
 
     def _buffers(self, param: Tensor, group: Group) -> State:
         mean_sq = whole(param.to(sum_dtype(param)).square().sum()) / max(param.numel(), 1)

@@ -12,20 +12,18 @@ from nero.functional.constraint import (
     neuron_norm,
     project,
 )
-from nero.functional.nero import (
-    Turn,
-    Updated,
-    apply_turn,
-    bias_correction,
-    nero_elements,
-    nero_neurons,
-    turn_elements,
-    turn_neurons,
-)
+from nero.functional.nero import Updated, nero_elements, nero_neurons
 from nero.functional.precision import balance_tolerance, sum_dtype, working_dtype
 from nero.functional.relative import fromage_update, lamb_update, lars_update, madam_update
 from nero.functional.rounding import round_stochastic, uniform_noise
 from nero.functional.sums import NeuronSums, neuron_sums
+from nero.functional.turn import (
+    Turn,
+    apply_turn,
+    bias_correction,
+    turn_elements,
+    turn_neurons,
+)
 
 __all__ = [
     "BALANCED",

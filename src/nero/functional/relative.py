@@ -9,8 +9,8 @@ implementations differ, the optimiser classes in `nero.baselines` say how.
 import torch
 from torch import Tensor
 
-from nero.functional.nero import bias_correction
 from nero.functional.precision import sum_dtype
+from nero.functional.turn import bias_correction
 
 
 def madam_update(

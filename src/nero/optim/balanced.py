@@ -1,6 +1,7 @@
 """Give the constraints of balanced networks to any torch optimiser."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,8 +10,25 @@ from torch.optim import Optimizer
 
 from nero.functional import BALANCED, Sphere, as_constraint, neuron_norm
 from nero.layout import layout_from_options
+from nero.optim.checks import check_real
 from nero.optim.nero import Nero
 from nero.optim.projection import project_, project_param_
+
+
+class _Delegated:
+    """An attribute that lives in the wrapped optimiser."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: "Balanced", owner: type) -> Any:
+        return getattr(instance.optimizer, self.name)
+
+    def __set__(self, instance: "Balanced", value: Any) -> None:
+        setattr(instance.optimizer, self.name, value)
+
+    def __delete__(self, instance: "Balanced") -> None:
+        delattr(instance.optimizer, self.name)
 
 
 class Balanced(Optimizer):
@@ -39,6 +57,12 @@ class Balanced(Optimizer):
     """
 
     optimizer: Optimizer
+    param_groups = _Delegated()
+    state = _Delegated()
+    defaults = _Delegated()
+    # GradScaler hands these to optimisers that unscale their gradients themselves.
+    grad_scale = _Delegated()
+    found_inf = _Delegated()
 
     def __init__(self, optimizer: Optimizer, constraint: Sphere | str = BALANCED) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -48,6 +72,7 @@ class Balanced(Optimizer):
         # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimiser's.
         self.optimizer = optimizer
         self.constraint = as_constraint(constraint)
+        _check_groups(optimizer.param_groups)
         self._attach()
         project_(optimizer.param_groups, constraint=self.constraint)
 
@@ -60,8 +85,12 @@ class Balanced(Optimizer):
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimiser's state."""
-        return self.optimizer.state_dict()
+        """Return the wrapped optimiser's state, with constraints as plain values."""
+        packed = self.optimizer.state_dict()
+        for group in packed["param_groups"]:
+            if isinstance(group.get("constraint"), Sphere):
+                group["constraint"] = asdict(group["constraint"])
+        return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimiser's state; weights are not projected."""
@@ -70,10 +99,15 @@ class Balanced(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a param group, and project it."""
         self.optimizer.add_param_group(param_group)
+        try:
+            _check_groups(self.param_groups[-1:])
+        except Exception:
+            self.param_groups.pop()
+            raise
         project_(self.optimizer.param_groups[-1:], constraint=self.constraint)
 
     def __getattr__(self, name: str) -> Any:
-        # Groups, state, defaults and hooks live in the wrapped optimiser.
+        # Hooks, and whatever else a class of optimisers has, live in the wrapped one.
         if name == "optimizer":
             raise AttributeError(name)
         return getattr(self.optimizer, name)
@@ -93,27 +127,37 @@ class Balanced(Optimizer):
         self.optimizer.register_step_pre_hook(lambda *_: self._remember(radii))
         self.optimizer.register_step_post_hook(lambda *_: self._project(radii))
 
-    def _updated(self) -> list[tuple[Tensor, dict[str, Any], Sphere]]:
+    def _trainable(self) -> list[tuple[Tensor, dict[str, Any], Sphere]]:
         return [
             (param, group, as_constraint(group.get("constraint", self.constraint)))
-            for group in self.optimizer.param_groups
+            for group in self.param_groups
             for param in group["params"]
-            if param.grad is not None
+            if param.requires_grad and not param.is_meta
         ]
 
     @torch.no_grad()
     def _remember(self, radii: dict[Tensor, Tensor]) -> None:
-        for param, group, constraint in self._updated():
+        # Of all parameters: a closure may give them gradients only now.
+        for param, group, constraint in self._trainable():
             if constraint.radius == "initial":
                 radii[param] = _norms(param, group)
 
     @torch.no_grad()
     def _project(self, radii: dict[Tensor, Tensor]) -> None:
-        for param, group, constraint in self._updated():
+        for param, group, constraint in self._trainable():
             radius = radii.pop(param, None)
+            if param.grad is None:
+                continue
             if radius is not None:
                 radius = torch.where(radius > 0, radius, _norms(param, group))
             project_param_(param, layout_from_options(group, param.shape), constraint, radius)
+
+
+def _check_groups(groups: list[dict[str, Any]]) -> None:
+    for group in groups:
+        for index, param in enumerate(group["params"]):
+            check_real(param, f"parameter {index} of shape {tuple(param.shape)}")
+            layout_from_options(group, param.shape).state_shape(param.shape)
 
 
 def _norms(param: Tensor, group: dict[str, Any]) -> Tensor:

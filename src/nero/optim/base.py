@@ -1,6 +1,5 @@
 """What all optimisers here share: strict inputs, eager state, exact resume."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -9,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.layout import LAYOUT_KEYS, Overrides, param_groups
+from nero.layout import LAYOUT_KEYS, Overrides, layout_from_options, param_groups
+from nero.optim.checks import check_dense, check_lr, check_real, check_whole, warn_no_storage
 
 Params: TypeAlias = (
     nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -66,12 +66,15 @@ class RelativeOptimizer(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
+            # Everything is checked before anything is projected.
             self._check_group(group)
             for param, name in _named(group):
-                self._prepare(param, group, name)
+                self._check_param(param, group, name)
         except Exception:
             self.param_groups.pop()
             raise
+        for param, name in _named(group):
+            self._prepare(param, group, name)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -96,12 +99,25 @@ class RelativeOptimizer(Optimizer):
             for param, name in _named(group):
                 self._prepare(param, group, name)
                 if param.is_meta and param.grad is None:
-                    _warn_no_storage(name)
+                    warn_no_storage(name)
                 if param.grad is not None and param.requires_grad:
-                    work.append(Work(param, _dense(param.grad, name), group, name, position))
+                    work.append(Work(param, check_dense(param.grad, name), group, name, position))
                 position += 1
         self._update(work)
         return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the parameters that are in the groups now.
+
+        A trainer may have swapped parameters since the last step: new ones get state, old ones go.
+        """
+        for group in self.param_groups:
+            for param, name in _named(group):
+                self._prepare(param, group, name)
+        members = {param for group in self.param_groups for param in group["params"]}
+        for param in [param for param in self.state if param not in members]:
+            del self.state[param]
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimiser state, bit for bit: unlike torch's, state keeps its own dtype.
@@ -109,15 +125,21 @@ class RelativeOptimizer(Optimizer):
         The layout comes from the model that is being trained, everything else from the checkpoint.
         Options that an older checkpoint does not have keep their present values.
         """
-        loaded: dict[str, Any] = {}
+        states: dict[Tensor, State] = {}
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-            loaded.update(state_dict, param_groups=self._merged_groups(state_dict["param_groups"]))
-            return loaded
+            if _group_sizes(self.param_groups) != _group_sizes(state_dict["param_groups"]):
+                return state_dict  # torch's own error is clear
+            groups = self._merged_groups(state_dict["param_groups"])
+            # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
+            states.update(self._loaded_states(groups, state_dict["state"]))
+            return {**state_dict, "param_groups": groups}
 
         hooks = [
             self.register_load_state_dict_pre_hook(before),
-            self.register_load_state_dict_post_hook(lambda _: self._restore(loaded), prepend=True),
+            self.register_load_state_dict_post_hook(
+                lambda _: self.state.update(states), prepend=True
+            ),
         ]
         try:
             super().load_state_dict(state_dict)
@@ -126,86 +148,51 @@ class RelativeOptimizer(Optimizer):
                 hook.remove()
 
     def _merged_groups(self, saved_groups: list[Group]) -> list[Group]:
-        if len(saved_groups) != len(self.param_groups):
-            return saved_groups  # torch's own error is clear
         merged = []
         for group, saved in zip(self.param_groups, saved_groups, strict=True):
             present = {k: v for k, v in group.items() if k not in ("params", "param_names")}
             layout = {k: present[k] for k in LAYOUT_KEYS}
             merged.append({**present, **saved, **layout})
+            self._check_group(merged[-1])
         return merged
 
-    def _restore(self, state_dict: dict[str, Any]) -> None:
-        for group, saved_group in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            self._check_group(group)
+    def _loaded_states(
+        self, saved_groups: list[Group], saved_states: dict[Any, dict[str, Any]]
+    ) -> dict[Tensor, State]:
+        states = {}
+        for group, saved_group in zip(self.param_groups, saved_groups, strict=True):
             for (param, name), index in zip(_named(group), saved_group["params"], strict=True):
-                if param.is_meta:
-                    continue
-                fresh = self._fresh_state(param, group, name)
-                saved = state_dict["state"].get(index, {})
-                for key, tensor in fresh.items():
-                    if key not in saved:
-                        continue
-                    if saved[key].shape != tensor.shape:
-                        raise ValueError(
-                            f"{name}: the checkpoint's {key} has shape {tuple(saved[key].shape)}, but "
-                            f"this model's layout needs {tuple(tensor.shape)}"
-                        )
-                    fresh[key] = saved[key].detach().to(tensor.device, tensor.dtype, copy=True)
-                if saved or param in self.state:
-                    self.state[param] = fresh
-
-    def _fresh_state(self, param: Tensor, group: Group, name: str) -> State:
-        # On a copy, because making state may project, and loading never does.
-        return self._new_state(param.detach().clone(), group, name)
+                saved = saved_states.get(index)
+                if saved and not param.is_meta:
+                    # On a copy, because making state may project, and loading never does.
+                    fresh = self._new_state(param.detach().clone(), saved_group, name)
+                    states[param] = _fill(fresh, saved, name)
+        return states
 
     def _prepare(self, param: Tensor, group: Group, name: str) -> None:
         """Make the state of a parameter that is new, trainable and has storage, or move it along."""
-        state: State | None = self.state.get(param)
-        if state is not None and all(tensor.device == param.device for tensor in state.values()):
+        state: State | None = self.state.get(param)  # empty if someone only asked for it
+        if state and all(tensor.device == param.device for tensor in state.values()):
             return
-        if state is not None and not any(tensor.is_meta for tensor in state.values()):
+        if state and not any(tensor.is_meta for tensor in state.values()):
             self.state[param] = {key: tensor.to(param.device) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
-            _check_param(param, name)
+            self._check_param(param, group, name)
             with torch.no_grad():
                 self.state[param] = self._new_state(param, group, name)
+
+    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
+        """Raise if ``param`` is of a kind that has no neurons, or does not fit its group's layout."""
+        check_real(param, name)
+        check_whole(param, name)
+        layout_from_options(group, param.shape).state_shape(param.shape)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             for key, value in self.defaults.items():
-                group.setdefault(key, value)
-
-
-def check_lr(lr: float | Tensor) -> None:
-    """Raise unless ``lr`` is a non-negative number or a one-element tensor."""
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
-    elif not lr >= 0:
-        raise ValueError(f"Invalid learning rate: {lr}")
-
-
-def check_unit_interval(name: str, value: float) -> None:
-    """Raise unless ``value`` lies in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"Invalid {name}: {value}; it must be in [0, 1)")
-
-
-def check_non_negative(name: str, value: float) -> None:
-    """Raise unless ``value`` is at least zero and finite."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"Invalid {name}: {value}; it must be finite and at least 0")
-
-
-def warn_no_foreach(foreach: bool | None) -> None:
-    """Warn a caller who asks for an implementation that does not exist."""
-    if foreach:
-        warnings.warn(
-            "foreach=True has no effect: there is no foreach implementation; leave foreach=None",
-            stacklevel=4,
-        )
+                if key != "differentiable":  # torch adds it to the defaults of every optimiser
+                    group.setdefault(key, value)
 
 
 def _named(group: Group) -> list[tuple[Tensor, str]]:
@@ -218,30 +205,25 @@ def _named(group: Group) -> list[tuple[Tensor, str]]:
     return list(zip(params, names, strict=True))
 
 
-def _warn_no_storage(name: str) -> None:
-    warnings.warn(
-        f"{name} is still on the meta device, so this step cannot train it; if the model has been "
-        "materialised since (to_empty makes new parameters), build the optimizer anew",
-        stacklevel=4,
-    )
+def scalar(lr: float | Tensor) -> float | Tensor:
+    """Return ``lr`` as a number or a tensor without dims, so that it broadcasts to nothing."""
+    return lr.reshape(()) if isinstance(lr, Tensor) else lr
 
 
-def _dense(grad: Tensor, name: str) -> Tensor:
-    if grad.layout != torch.strided:
-        raise RuntimeError(
-            f"{name} has a sparse gradient, which this optimizer does not support; build its "
-            "embedding with sparse=False"
-        )
-    return grad
+def _group_sizes(groups: list[Group]) -> list[int]:
+    return [len(group["params"]) for group in groups]
 
 
-def _check_param(param: Tensor, name: str) -> None:
-    if not param.is_floating_point():
-        raise TypeError(
-            f"{name} is {param.dtype}; only real floating-point parameters can be turned"
-        )
-    if getattr(param, "_fsdp_flattened", False) or hasattr(param, "ds_id"):
-        raise RuntimeError(
-            f"{name} was flattened by FSDP1 or DeepSpeed ZeRO, so its neurons are cut into pieces; "
-            "use FSDP2 (torch.distributed.fsdp.fully_shard), which keeps them whole"
-        )
+def _fill(fresh: State, saved: dict[str, Any], name: str) -> State:
+    """Give ``fresh`` the saved values, in its own dtypes; what is not saved stays fresh."""
+    filled = dict(fresh)
+    for key, tensor in fresh.items():
+        if key in saved:
+            value = torch.as_tensor(saved[key])
+            if value.shape != tensor.shape:
+                raise ValueError(
+                    f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
+                    f"model's layout needs shape {tuple(tensor.shape)}"
+                )
+            filled[key] = value.detach().to(tensor.device, tensor.dtype, copy=True)
+    return filled

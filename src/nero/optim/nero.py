@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nero.backends import NeroOptions, NeroTask, select_backend
+from nero.backends import NeroOptions, NeroTask, Nonfinite, select_backend
 from nero.functional import (
     BALANCED,
     Sphere,
@@ -17,19 +17,10 @@ from nero.functional import (
     sum_dtype,
     working_dtype,
 )
-from nero.functional.nero import Nonfinite
 from nero.functional.sharding import whole
 from nero.layout import Layout, Overrides, layout_from_options
-from nero.optim.base import (
-    Group,
-    Params,
-    RelativeOptimizer,
-    State,
-    Work,
-    check_non_negative,
-    check_unit_interval,
-    warn_no_foreach,
-)
+from nero.optim.base import Group, Params, RelativeOptimizer, State, Work, scalar
+from nero.optim.checks import check_non_negative, check_unit_interval, warn_no_foreach
 from nero.optim.projection import project_param_
 
 _NONFINITE = ("skip", "raise", "propagate")
@@ -133,7 +124,7 @@ class Nero(RelativeOptimizer):
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it."""
         packed = super().state_dict()
         for group in packed["param_groups"]:
-            group["constraint"] = asdict(group["constraint"])
+            group["constraint"] = asdict(as_constraint(group["constraint"]))
         return packed
 
     def _check_group(self, group: Group) -> None:
@@ -141,7 +132,9 @@ class Nero(RelativeOptimizer):
         check_unit_interval("beta", group["beta"])
         check_non_negative("gain_penalty", group["gain_penalty"])
         if not 0 < group["bias_scale"] < math.inf:
-            raise ValueError(f"Invalid bias_scale: {group['bias_scale']}; it must be positive")
+            raise ValueError(
+                f"Invalid bias_scale value: {group['bias_scale']}; it must be positive"
+            )
         if group["nonfinite"] not in _NONFINITE:
             raise ValueError(f"nonfinite must be one of {_NONFINITE}, not {group['nonfinite']!r}")
         if group["weight_decay"] != 0:
@@ -192,7 +185,7 @@ class Nero(RelativeOptimizer):
         layout, state = layout_from_options(group, param.shape), self.state[param]
         is_elementwise = layout.is_elementwise(param.shape)
         options = NeroOptions(
-            lr=group["lr"],
+            lr=scalar(group["lr"]),
             beta=group["beta"],
             constraint=_constraint(group, layout, param),
             bias_scale=group["bias_scale"],

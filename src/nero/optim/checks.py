@@ -1,0 +1,72 @@
+"""What users can get wrong, and the messages that say what to do."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+
+def check_lr(lr: float | Tensor) -> None:
+    """Raise unless ``lr`` is a non-negative number or a one-element tensor."""
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+    elif not lr >= 0:
+        raise ValueError(f"Invalid learning rate: {lr}")
+
+
+def check_unit_interval(name: str, value: float) -> None:
+    """Raise unless ``value`` lies in [0, 1)."""
+    if not 0 <= value < 1:
+        raise ValueError(f"Invalid {name} value: {value}; it must be in [0, 1)")
+
+
+def check_non_negative(name: str, value: float) -> None:
+    """Raise unless ``value`` is at least zero and finite."""
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"Invalid {name} value: {value}; it must be finite and at least 0")
+
+
+def check_real(param: Tensor, name: str) -> None:
+    """Raise unless ``param`` holds real floating-point numbers."""
+    if param.requires_grad and not param.is_floating_point():
+        raise TypeError(
+            f"{name} is {param.dtype}; only real floating-point parameters can be turned"
+        )
+
+
+def check_dense(grad: Tensor, name: str) -> Tensor:
+    """Return ``grad``, or raise if it is sparse."""
+    if grad.layout != torch.strided:
+        raise RuntimeError(
+            f"{name} has a sparse gradient, which this optimizer does not support; build its "
+            "embedding with sparse=False"
+        )
+    return grad
+
+
+def warn_no_foreach(foreach: bool | None) -> None:
+    """Warn a caller who asks for an implementation that does not exist."""
+    if foreach:
+        warnings.warn(
+            "foreach=True has no effect: there is no foreach implementation; leave foreach=None",
+            stacklevel=4,
+        )
+
+
+def warn_no_storage(name: str) -> None:
+    """Warn that a parameter without storage is not being trained."""
+    warnings.warn(
+        f"{name} is still on the meta device, so this step cannot train it; if the model has been "
+        "materialised since (to_empty makes new parameters), build the optimizer anew",
+        stacklevel=4,
+    )
+
+
+def check_whole(param: Tensor, name: str) -> None:
+    """Raise if a trainer has flattened ``param``, so that its neurons are gone."""
+    if getattr(param, "_fsdp_flattened", False) or hasattr(param, "ds_id"):
+        raise RuntimeError(
+            f"{name} was flattened by FSDP1 or DeepSpeed ZeRO, so its neurons are cut into pieces; "
+            "use FSDP2 (torch.distributed.fsdp.fully_shard), which keeps them whole"
+        )

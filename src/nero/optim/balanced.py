@@ -21,8 +21,8 @@ class _Delegated:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: "Balanced", owner: type) -> Any:
-        return getattr(instance.optimizer, self.name)
+    def __get__(self, instance: "Balanced | None", owner: type) -> Any:
+        return self if instance is None else getattr(instance.optimizer, self.name)
 
     def __set__(self, instance: "Balanced", value: Any) -> None:
         setattr(instance.optimizer, self.name, value)

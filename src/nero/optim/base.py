@@ -109,14 +109,13 @@ class RelativeOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the parameters that are in the groups now.
 
-        A trainer may have swapped parameters since the last step: new ones get state, old ones go.
+        A trainer may have swapped parameters since the last step: the state of those that left goes,
+        and those that came get theirs at the next step, because making it may project them.
         """
-        for group in self.param_groups:
-            for param, name in _named(group):
-                self._prepare(param, group, name)
         members = {param for group in self.param_groups for param in group["params"]}
-        for param in [param for param in self.state if param not in members]:
-            del self.state[param]
+        for key in [*self.state]:
+            if isinstance(key, Tensor) and key not in members:
+                del self.state[key]
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

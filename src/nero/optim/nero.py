@@ -118,7 +118,7 @@ class Nero(RelativeOptimizer):
     @property
     def num_skipped(self) -> int:
         """How many neuron updates were skipped because they were not finite. Waits for the device."""
-        return sum(int(state["num_skipped"]) for state in self.state.values())
+        return sum(int(state.get("num_skipped", 0)) for state in self.state.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it."""

@@ -1,0 +1,117 @@
+"""How a parameter's neurons lie in memory, for kernels that walk addresses instead of dims.
+
+Sorted from the largest stride to the smallest, and with neighbours of one kind merged, nearly every
+weight in use is four nested loops:
+
+    for a in range(outer):              neurons
+        for f in range(fan_outer):      fan-in
+            for b in range(inner):      neurons
+                for k in range(fan_inner):      fan-in, contiguous
+
+A Linear, a Conv (in any memory format) or an Embedding is ``a, k``: rows. A transposed Linear and Hugging
+Face's Conv1D are ``f, b``: columns. A ConvTranspose is ``f, b, k``, with groups ``a, f, b, k``, and a stack
+of experts stored as (expert, in, out) is ``a, f, b``.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from torch import Tensor
+
+from nero.backends.task import NeroTask
+
+
+class Geometry(NamedTuple):
+    """Sizes and strides, in elements, of the four loops; neuron (a, b) has number a*inner + b."""
+
+    outer: int
+    fan_outer: int
+    inner: int
+    fan_inner: int
+    outer_stride: int
+    fan_outer_stride: int
+    inner_stride: int
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether every neuron is one contiguous piece."""
+        return self.fan_outer == 1 and self.inner == 1
+
+
+def task_geometry(task: NeroTask) -> Geometry | None:
+    """Return the geometry of a task, or ``None`` where only the plain backend can walk it.
+
+    That is where weight and gradient, or neurons and their state, lie in different orders, or where
+    memory has gaps that no four loops describe.
+
+    Example:
+        >>> from nero.backends.geometry import geometry
+        >>> geometry((3, 4), (4, 1), (1,))  # rows
+        Geometry(outer=3, fan_outer=1, inner=1, fan_inner=4, ...)
+        >>> geometry((3, 4), (1, 3), (1,))  # the same, stored transposed
+        Geometry(outer=1, fan_outer=4, inner=3, fan_inner=1, ...)
+    """
+    weight, grad = task.weight, task.grad
+    if not _same_memory(weight, grad) or not task.avg_norm.is_contiguous():
+        return None
+    return geometry(tuple(weight.shape), weight.stride(), task.fan_in_dims)
+
+
+@lru_cache(maxsize=4096)
+def geometry(
+    shape: tuple[int, ...], strides: tuple[int, ...], fan_in_dims: tuple[int, ...]
+) -> Geometry | None:
+    """Return the four loops over a tensor of this shape and these strides, if four are enough.
+
+    Without fan-in dims every element is a neuron of its own, and the tensor must be dense.
+    """
+    loops = _merged(shape, strides, frozenset(fan_in_dims))
+    if loops is None:
+        return None
+    # Fill the pattern neuron, fan-in, neuron, fan-in from its end: the innermost loops matter most.
+    filled: list[tuple[int, int]] = []
+    for is_fan_in in (True, False, True, False):
+        if loops and loops[-1][0] == is_fan_in:
+            filled.append(loops.pop()[1:])
+        else:
+            filled.append((1, 0))
+    if loops:
+        return None
+    (k, k_stride), (b, b_stride), (f, f_stride), (a, a_stride) = filled
+    if f == 1:  # one kind of neuron loop: call it the outer one
+        a, a_stride, b, b_stride = b if a == 1 else a, b_stride if a == 1 else a_stride, 1, 0
+    innermost = k_stride if k > 1 else b_stride if b > 1 else 1
+    if innermost != 1 and not (k == 1 and b == 1):
+        return None
+    return Geometry(a, f, b, k, a_stride, f_stride, b_stride)
+
+
+def _merged(
+    shape: tuple[int, ...], strides: tuple[int, ...], fan_in_dims: frozenset[int]
+) -> list[tuple[bool, int, int]] | None:
+    """Return (is fan-in, size, stride) from the outermost loop to the innermost, or ``None``."""
+    dims = [d for d, n in enumerate(shape) if n != 1]
+    in_memory = sorted(dims, key=lambda d: -strides[d])
+    neuron_dims = [d for d in in_memory if d not in fan_in_dims]
+    if neuron_dims != sorted(neuron_dims):
+        return None  # their state lies in another order
+    loops: list[tuple[bool, int, int]] = []
+    for d in in_memory:
+        is_fan_in = d in fan_in_dims
+        if loops and loops[-1][0] == is_fan_in and loops[-1][2] == strides[d] * shape[d]:
+            loops[-1] = (is_fan_in, loops[-1][1] * shape[d], strides[d])
+        elif strides[d] == 0:
+            return None  # expanded: several elements share one place
+        else:
+            loops.append((is_fan_in, shape[d], strides[d]))
+    return loops
+
+
+def _same_memory(weight: Tensor, grad: Tensor) -> bool:
+    if weight.dtype != grad.dtype or weight.shape != grad.shape:
+        return False
+    # The stride of a dim of size one says nothing.
+    return all(
+        n == 1 or a == b
+        for n, a, b in zip(weight.shape, weight.stride(), grad.stride(), strict=True)
+    )

@@ -16,6 +16,9 @@ def in_folder(tmp_path, monkeypatch):
         "ready = net()\n"
         "number = 3\n"
         "def wrong():\n    return 3\n"
+        "def reads():\n    import torch\n    rate = torch.linspace(0, 1, 3)[1].item()\n"
+        "    return nn.Sequential(nn.Dropout(rate), nn.Linear(4, 3))\n"
+        "def fails():\n    return nn.Linear('four', 3)\n"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -38,6 +41,14 @@ class TestInspect:
         assert first["fan_in"] == 4
         assert first["constraint"] == "norm 1"
         assert table["state_bytes"] == sum(row["state_bytes"] for row in table["parameters"])
+
+    def test_builds_for_real_what_the_meta_device_cannot(self, capsys):
+        assert main(["inspect", "my_models:reads", "--plain"]) == 0
+        assert "1.weight" in capsys.readouterr().out
+
+    def test_an_error_in_the_users_code_is_theirs(self):
+        with pytest.raises(TypeError):
+            main(["inspect", "my_models:fails"])
 
     @pytest.mark.parametrize(
         ("target", "message"),

@@ -206,6 +206,31 @@ def test_lazy_modules_must_run_first():
         describe(nn.Sequential(nn.LazyLinear(3)))
 
 
+class PreNormBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 8))
+        self.debias_proj = nn.Parameter(torch.randn(4, 8))
+
+
+def test_names_are_read_as_whole_words():
+    assert {row.role for row in describe(PreNormBlock()).rows} == {"neuron"}
+
+
+def test_modules_may_refer_to_their_parents():
+    parent, child = nn.Sequential(nn.Linear(4, 3)), nn.Linear(3, 2)
+    parent.append(child)
+    child.parent = parent
+    assert len(describe(parent).rows) == 4
+
+
+def test_the_share_of_adams_state_is_of_what_is_trained():
+    model = nn.Sequential(nn.Linear(1000, 1000), nn.Linear(1000, 2)).bfloat16()
+    model[0].requires_grad_(False)
+    description = describe(model)
+    assert description.adam_state_bytes == 2 * 2 * 2002
+
+
 class TestOverrides:
     def model(self):
         return nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
@@ -228,6 +253,15 @@ class TestOverrides:
         assert rows["0.weight"].reason == "override '0.weight'"
         assert rows["2.weight"].role == "other"
 
+    def test_a_mapping_and_a_single_dim_will_do(self):
+        rows = describe(self.model(), overrides={"0.weight": {"neuron_dims": 1}}).rows
+        assert rows[0].num_neurons == 4
+
+    def test_num_groups_alone_keeps_the_layout(self):
+        layer = nn.ConvTranspose2d(8, 4, 3)
+        row = describe(layer, overrides=[("weight", {"num_groups": 2})]).rows[0]
+        assert (row.num_neurons, row.fan_in) == (8, 36)
+
     def test_a_pattern_that_matches_nothing_is_an_error(self):
         with pytest.raises(LayoutError, match=r"'head\.\*' matches no parameter.*0\.weight"):
             param_groups(self.model(), overrides=[("head.*", {"lr": 0.1})])
@@ -242,5 +276,5 @@ class TestOverrides:
         ids=str,
     )
     def test_an_impossible_layout_is_an_error(self, options):
-        with pytest.raises(LayoutError):
+        with pytest.raises(LayoutError, match=r"`0\.weight`"):
             describe(self.model(), overrides=[("0.weight", options)])

@@ -59,6 +59,32 @@ def test_initial_norms_are_kept():
     assert not torch.allclose(net[0].weight, before)
 
 
+def test_initial_norms_do_not_drift_in_bfloat16():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(8, 64, dtype=torch.bfloat16))
+    norms = weight.detach().float().norm(dim=1)
+    optimizer = Balanced(torch.optim.SGD([weight], lr=0.01), "initial")
+    for _ in range(500):
+        weight.grad = torch.randn_like(weight)
+        optimizer.step()
+    # A row of bfloat16 numbers has its norm to within eps = 2^-7, however many steps it took.
+    torch.testing.assert_close(weight.detach().float().norm(dim=1), norms, rtol=2**-7, atol=0)
+
+
+def test_wrapping_twice_is_an_error():
+    inner = torch.optim.SGD(model().parameters(), lr=0.1)
+    Balanced(inner)
+    with pytest.raises(ValueError, match="wrapped by another Balanced"):
+        Balanced(inner, "none")
+
+
+def test_flattened_parameters_are_refused():
+    param = nn.Parameter(torch.randn(100))
+    param._fsdp_flattened = True
+    with pytest.raises(RuntimeError, match="FSDP2"):
+        Balanced(torch.optim.SGD([("flat", param)], lr=0.1))
+
+
 def test_a_zero_neuron_keeps_the_norm_of_its_first_step():
     layer = nn.Linear(6, 2, bias=False)
     nn.init.zeros_(layer.weight)
@@ -116,5 +142,10 @@ def test_project_repairs_averaged_weights():
         average.update_parameters(net)
     averaged = average.module[0].weight
     assert (averaged.norm(dim=1) < 1 - 1e-4).all()
-    project_(average.module)
+    project_(average.module.requires_grad_(False))  # averages are often frozen
     assert is_balanced(averaged, fan_in_dims=(1,)).all()
+
+
+def test_project_to_initial_norms_is_an_error():
+    with pytest.raises(ValueError, match="names no norm to project to"):
+        project_(model(), constraint="initial")

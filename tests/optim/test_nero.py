@@ -1,5 +1,6 @@
 """What Nero offers beyond the shared contract."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -78,6 +79,63 @@ def test_overrides_need_a_model():
 def test_bad_options_are_errors_that_say_what_to_do(options, message):
     with pytest.raises(ValueError, match=message):
         Nero(nn.Linear(3, 2), **options)
+
+
+@pytest.mark.parametrize("number", [np.float64, np.float32])
+@pytest.mark.parametrize("nonfinite", ["skip", "propagate"])
+def test_a_numpy_learning_rate_is_a_number(number, nonfinite):
+    weights = []
+    for lr in (number(0.015625), 0.015625):
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 3)
+        optimizer = Nero(layer, lr=lr, nonfinite=nonfinite)
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: number(0.5))
+        layer(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        weights.append(layer.weight.detach())
+    assert torch.equal(*weights)
+
+
+def test_groups_do_not_share_a_tensor_learning_rate():
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    optimizer = Nero(model, lr=torch.tensor(0.01))
+    fresh = Nero(model, lr=torch.tensor(0.01))
+    fresh.load_state_dict(optimizer.state_dict())
+    for each in (optimizer, fresh):
+        for group in each.param_groups:
+            group["lr"] *= 0.1
+        assert [group["lr"].item() for group in each.param_groups] == [pytest.approx(0.001)] * 3
+
+
+def test_the_checkpoint_of_another_optimizer_is_refused():
+    layer = nn.Linear(4, 3)
+    adam = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(2, 4)).sum().backward()
+    adam.step()
+    with pytest.raises(ValueError, match=r"no .* for it, only \['exp_avg', 'exp_avg_sq', 'step'\]"):
+        Nero(layer.parameters()).load_state_dict(adam.state_dict())
+
+
+def test_a_misspelt_override_is_an_error():
+    with pytest.raises(TypeError, match="sets constrain, learning_rate, which is no option"):
+        Nero(nn.Linear(4, 3), overrides={"weight": {"constrain": "none", "learning_rate": 5}})
+
+
+def test_compiled_by_inductor_it_takes_the_same_steps():
+    torch.manual_seed(0)
+    eager, compiled = (nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)) for _ in range(2))
+    compiled.load_state_dict(eager.state_dict())
+    optimizers = Nero(eager), Nero(compiled, lr=torch.tensor(0.01))
+    steps = optimizers[0].step, torch.compile(optimizers[1].step)
+    for _ in range(20):
+        for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        for step in steps:
+            step()
+    for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
+        # Inductor fuses multiplications and additions, and so rounds some of them once less.
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
 
 
 def test_foreach_true_warns():

@@ -1,8 +1,10 @@
 """The row of the survey that needs two processes: sharded parameters."""
 
+import itertools
 import os
 import socket
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -26,21 +28,25 @@ def _train_sharded_and_whole(rank: int, port: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
     mesh = init_device_mesh("cpu", (WORLD_SIZE,))
-    for dim in (0, 1):
+    for dim, constraint in itertools.product((0, 1), ("balanced", "mean", "initial")):
         torch.manual_seed(0)
-        weight, bias = torch.randn(6, 8), torch.randn(6)
+        weight, bias = torch.randn(7, 9), torch.randn(7)  # uneven shards
         whole = [nn.Parameter(weight.clone()), nn.Parameter(bias.clone())]
         sharded = [
             nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)])),
             nn.Parameter(distribute_tensor(bias, mesh, [Shard(0)])),
         ]
-        optimizers = Nero(whole), Nero(sharded)
-        for _ in range(20):
+        optimizers = [Nero(params, constraint=constraint) for params in (whole, sharded)]
+        for t in range(20):
             for p, q in zip(whole, sharded, strict=True):
                 p.grad = torch.randn_like(p)
+                p.grad[t % 7] *= float("nan") if t % 5 == 0 else 0.0
                 q.grad = distribute_tensor(p.grad, mesh, q.placements)
             for optimizer in optimizers:
                 optimizer.step()
         for p, q in zip(whole, sharded, strict=True):
-            assert torch.equal(p, q.full_tensor()), f"Shard({dim}) differs on rank {rank}"
+            assert torch.equal(p, q.full_tensor()), f"Shard({dim}), {constraint}: rank {rank}"
+        assert optimizers[0].num_skipped == optimizers[1].num_skipped > 0
+    with pytest.raises(RuntimeError, match="does not support that yet"):
+        Nero(sharded, stochastic_rounding=True)
     dist.destroy_process_group()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from nero.backends.task import NeroTask
-from nero.functional import Updated, nero_elements, nero_neurons, uniform_noise
+from nero.functional import Updated, nero_elements, nero_neurons, uniform_noise, working_dtype
 from nero.functional.sharding import whole
 
 
@@ -60,5 +60,6 @@ def _effective_grad(task: NeroTask) -> Tensor:
     grad = -task.grad if task.options.maximize else task.grad
     if task.options.gain_penalty:
         # the gradient of (penalty / 2) * (gain - 1)^2        (section 5.6)
-        grad = grad + task.options.gain_penalty * (task.weight - 1)
+        dtype = working_dtype(task.weight.dtype)
+        grad = grad.to(dtype) + task.options.gain_penalty * (task.weight.to(dtype) - 1)
     return grad

@@ -22,7 +22,7 @@ class Baseline(RelativeOptimizer):
     ) -> tuple[Tensor, State]:
         """Compute the new weight and the changed buffers."""
 
-    def _new_state(self, param: Tensor, group: Group, name: str) -> State:
+    def _new_state(self, param: Tensor, group: Group) -> State:
         step = torch.zeros((), dtype=torch.int64, device=param.device)
         return {"step": step, **self._buffers(param, group)}
 

@@ -61,7 +61,8 @@ def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
     exponent = torch.frexp(x).exponent - 1
     exponent = exponent.clamp(min=round(math.log2(info.smallest_normal)))
     spacing = torch.ldexp(torch.full_like(x, info.eps), exponent)
-    rounded = torch.floor(x / spacing + noise) * spacing
+    below = torch.floor(x / spacing)
+    rounded = (below + (noise < x / spacing - below)) * spacing
     return torch.where(torch.isfinite(x), rounded, x).to(dtype)
 
 

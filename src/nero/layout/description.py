@@ -41,6 +41,8 @@ class Description:
 
     rows: tuple[Row, ...]
     num_parameters: int
+    adam_state_bytes: int
+    """What Adam would keep: two numbers of its own dtype for every trainable weight."""
 
     @property
     def state_bytes(self) -> int:
@@ -50,8 +52,9 @@ class Description:
     def summary(self) -> str:
         """Return one line of totals."""
         neurons = sum(row.num_neurons for row in self.rows if row.role == "neuron")
-        adam_bytes = 8 * self.num_parameters
-        share = f", {self.state_bytes / adam_bytes:.2%} of Adam's" if adam_bytes else ""
+        share = ""
+        if self.adam_state_bytes:
+            share = f", {self.state_bytes / self.adam_state_bytes:.2%} of Adam's"
         return (
             f"{self.num_parameters:,} parameters, {neurons:,} neurons, "
             f"{self.state_bytes:,} bytes of state{share}"
@@ -63,6 +66,7 @@ class Description:
             "parameters": [vars(row) for row in self.rows],
             "num_parameters": self.num_parameters,
             "state_bytes": self.state_bytes,
+            "adam_state_bytes": self.adam_state_bytes,
         }
 
     def __str__(self) -> str:
@@ -99,7 +103,9 @@ def describe(
         _row(found.name, found.param, found.layout, found.reason, constraint, options)
         for found, _, options in resolve(model, overrides)
     ]
-    return Description(tuple(rows), sum(p.numel() for p in model.parameters()))
+    params = list(model.parameters())
+    adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
+    return Description(tuple(rows), sum(p.numel() for p in params), adam_state_bytes)
 
 
 def _row(

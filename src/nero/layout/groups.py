@@ -10,7 +10,7 @@ from torch import nn
 from nero.layout.infer import NamedLayout, infer_layouts
 from nero.layout.spec import LAYOUT_KEYS, LayoutError, layout_from_options
 
-Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern and group options."""
 
 
@@ -50,6 +50,7 @@ def resolve(
     model: nn.Module, overrides: Overrides
 ) -> list[tuple[NamedLayout, int | None, dict[str, Any]]]:
     """Apply ``overrides``: each parameter's layout, the override that matched, its other options."""
+    overrides = override_pairs(overrides)
     resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
     for found in infer_layouts(model):
         index = _first_match((found.name, *found.other_names), overrides)
@@ -71,7 +72,14 @@ def resolve(
     return resolved
 
 
-def _first_match(names: Sequence[str], overrides: Overrides) -> int | None:
+def override_pairs(overrides: Overrides) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return overrides as a list of pairs; a mapping's order is that of its writing."""
+    return list(overrides.items()) if isinstance(overrides, Mapping) else list(overrides)
+
+
+def _first_match(
+    names: Sequence[str], overrides: Sequence[tuple[str, Mapping[str, Any]]]
+) -> int | None:
     for index, (pattern, _) in enumerate(overrides):
         if any(fnmatch.fnmatchcase(name, pattern) for name in names):
             return index
@@ -84,7 +92,13 @@ def _override(
     layout_options = {k: v for k, v in options.items() if k in LAYOUT_KEYS}
     others = {k: v for k, v in options.items() if k not in LAYOUT_KEYS}
     if layout_options:
-        layout = layout_from_options(layout_options, found.param.shape)
+        if layout_options.keys() == {"num_groups"}:
+            layout_options = {**found.layout.as_options(), **layout_options}
+        try:
+            layout = layout_from_options(layout_options, found.param.shape)
+            layout.state_shape(found.param.shape)
+        except LayoutError as error:
+            raise LayoutError(f"`{found.name}`: {error}") from error
         found = replace(found, layout=layout, reason=f"override {pattern!r}", conflict="")
     elif others:
         shown = ", ".join(f"{key}={value}" for key, value in others.items())

@@ -65,7 +65,7 @@ def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str
 
 
 def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[Layout, str]]]:
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules = dict(model.named_modules())
     for path, module in modules.items():
         for local_name, param in module.named_parameters(recurse=False, remove_duplicate=False):
             name = f"{path}.{local_name}" if path else local_name
@@ -118,9 +118,9 @@ def _parametrised(
 def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> tuple[Layout, str]:
     """Guess for a module that nobody registered, and say so in the reason."""
     cls = shown_name(module)
-    if "bias" in name:
+    if "bias" in name.split("_"):
         return BIAS, f"{cls} is not registered; by its name, a bias"
-    if "Norm" in cls:
+    if "Norm" in cls and sum(n > 1 for n in param.shape) <= 1:
         return GAIN, f"{cls} is not registered; by its name, a norm layer's gain"
     if param.ndim <= 1:
         return OTHER, f"{cls} is not registered; {param.ndim}-D, so no fan-in"

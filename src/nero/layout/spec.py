@@ -157,6 +157,7 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
     """
     role, dims = options.get("role"), options.get("neuron_dims")
     num_groups = options.get("num_groups") or 1
+    dims = (dims,) if isinstance(dims, int) else dims
     if dims is not None:
         return Layout(role or "neuron", tuple(dims), num_groups)
     if role is None or role == "neuron":

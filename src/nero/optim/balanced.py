@@ -10,9 +10,10 @@ from torch.optim import Optimizer
 
 from nero.functional import BALANCED, Sphere, as_constraint, neuron_norm
 from nero.layout import layout_from_options
-from nero.optim.checks import check_real
+from nero.optim.base import named
+from nero.optim.checks import check_param
 from nero.optim.nero import Nero
-from nero.optim.projection import project_, project_param_
+from nero.optim.projection import project_param_
 
 
 class _Delegated:
@@ -42,7 +43,7 @@ class Balanced(Optimizer):
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
             [`param_groups`][nero.param_groups], otherwise from shapes.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
-            each step, and a zero neuron the norm that its first step gives it.
+            the first step, and a zero neuron the norm that its first step gives it.
 
     Example:
         The paper's LAMB on balanced networks, and plain SGD on them:
@@ -69,12 +70,14 @@ class Balanced(Optimizer):
             raise TypeError(f"Balanced wraps an optimizer, not {type(optimizer).__name__}")
         if isinstance(optimizer, Balanced | Nero):
             raise TypeError(f"{type(optimizer).__name__} carries its own constraint already")
+        if getattr(optimizer, "_is_balanced", False):
+            raise ValueError("this optimizer is wrapped by another Balanced already")
         # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimiser's.
         self.optimizer = optimizer
         self.constraint = as_constraint(constraint)
         _check_groups(optimizer.param_groups)
         self._attach()
-        project_(optimizer.param_groups, constraint=self.constraint)
+        self._project_groups(optimizer.param_groups)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Let the wrapped optimiser step, then project."""
@@ -104,7 +107,7 @@ class Balanced(Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
-        project_(self.optimizer.param_groups[-1:], constraint=self.constraint)
+        self._project_groups(self.param_groups[-1:])
 
     def __getattr__(self, name: str) -> Any:
         # Hooks, and whatever else a class of optimisers has, live in the wrapped one.
@@ -123,45 +126,63 @@ class Balanced(Optimizer):
         return f"Balanced({self.constraint}) of {self.optimizer!r}"
 
     def _attach(self) -> None:
-        radii: dict[Tensor, Tensor] = {}
-        self.optimizer.register_step_pre_hook(lambda *_: self._remember(radii))
-        self.optimizer.register_step_post_hook(lambda *_: self._project(radii))
+        self.optimizer._is_balanced = True  # type: ignore[attr-defined]
+        self.optimizer.register_step_pre_hook(lambda *_: self._remember())
+        self.optimizer.register_step_post_hook(lambda *_: self._project())
 
-    def _trainable(self) -> list[tuple[Tensor, dict[str, Any], Sphere]]:
-        return [
-            (param, group, as_constraint(group.get("constraint", self.constraint)))
-            for group in self.param_groups
-            for param in group["params"]
-            if param.requires_grad and not param.is_meta
-        ]
+    def _constraint(self, group: dict[str, Any]) -> Sphere:
+        return as_constraint(group.get("constraint", self.constraint))
 
-    @torch.no_grad()
-    def _remember(self, radii: dict[Tensor, Tensor]) -> None:
-        # Of all parameters: a closure may give them gradients only now.
-        for param, group, constraint in self._trainable():
-            if constraint.radius == "initial":
-                radii[param] = _norms(param, group)
+    def _project_groups(self, groups: list[dict[str, Any]]) -> None:
+        for group in groups:
+            for param in filter(_is_trainable, group["params"]):
+                layout = layout_from_options(group, param.shape)
+                project_param_(param, layout, self._constraint(group))
 
     @torch.no_grad()
-    def _project(self, radii: dict[Tensor, Tensor]) -> None:
-        for param, group, constraint in self._trainable():
-            radius = radii.pop(param, None)
-            if param.grad is None:
-                continue
-            if radius is not None:
-                radius = torch.where(radius > 0, radius, _norms(param, group))
-            project_param_(param, layout_from_options(group, param.shape), constraint, radius)
+    def _remember(self) -> None:
+        # Once: measured before every step, the rounding of each would add to the last. In the group, so
+        # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.
+        for group in self.param_groups:
+            if self._constraint(group).radius == "initial":
+                known = group.get(_NORMS) or [None] * len(group["params"])
+                group[_NORMS] = [
+                    _norms(param, group) if norms is None else norms
+                    for param, norms in zip(group["params"], known, strict=True)
+                ]
+
+    @torch.no_grad()
+    def _project(self) -> None:
+        for group in self.param_groups:
+            all_norms = list(group.get(_NORMS) or [None] * len(group["params"]))
+            for index, param in enumerate(group["params"]):
+                if param.grad is None or not _is_trainable(param):
+                    continue
+                now = _norms(param, group)
+                if all_norms[index] is not None and now is not None:
+                    norms = all_norms[index].to(param.device)
+                    all_norms[index] = torch.where(norms > 0, norms, now)
+                layout = layout_from_options(group, param.shape)
+                project_param_(param, layout, self._constraint(group), all_norms[index])
+            if _NORMS in group:
+                group[_NORMS] = all_norms
+
+
+_NORMS = "initial_norms"
+
+
+def _is_trainable(param: Tensor) -> bool:
+    return param.requires_grad and not param.is_meta
 
 
 def _check_groups(groups: list[dict[str, Any]]) -> None:
     for group in groups:
-        for index, param in enumerate(group["params"]):
-            check_real(param, f"parameter {index} of shape {tuple(param.shape)}")
-            layout_from_options(group, param.shape).state_shape(param.shape)
+        for param, name in named(group):
+            check_param(param, group, name)
 
 
-def _norms(param: Tensor, group: dict[str, Any]) -> Tensor:
+def _norms(param: Tensor, group: dict[str, Any]) -> Tensor | None:
     layout = layout_from_options(group, param.shape)
-    if layout.is_elementwise(param.shape):
-        return param.abs()
+    if not _is_trainable(param) or layout.is_elementwise(param.shape):
+        return None
     return neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))

@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.layout import LAYOUT_KEYS, Overrides, layout_from_options, param_groups
-from nero.optim.checks import check_dense, check_lr, check_real, check_whole, warn_no_storage
+from nero.layout import LAYOUT_KEYS, Overrides, param_groups
+from nero.optim.checks import check_dense, check_lr, check_overrides, check_param, warn_no_storage
 
 Params: TypeAlias = (
     nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -42,16 +42,23 @@ class RelativeOptimizer(Optimizer):
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
+        defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         if isinstance(params, nn.Module):
+            check_overrides(overrides, defaults)
             params = param_groups(params, overrides=overrides)
         elif overrides:
             raise TypeError("overrides match parameter names: pass the model, not its parameters")
-        defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         super().__init__(params, defaults)
 
+    # State that a checkpoint need not have, because an older version did not write it.
+    _optional_state: ClassVar[frozenset[str]] = frozenset()
+
     @abstractmethod
-    def _new_state(self, param: Tensor, group: Group, name: str) -> State:
-        """Make the state of a materialised, trainable parameter; may project it in place."""
+    def _new_state(self, param: Tensor, group: Group) -> State:
+        """Make the state of a parameter that the optimiser has not seen before."""
+
+    def _welcome(self, param: Tensor, group: Group, state: State) -> None:
+        """Change, in place, a parameter that the optimiser has not seen before."""
 
     @abstractmethod
     def _update(self, work: list[Work]) -> None:
@@ -68,12 +75,13 @@ class RelativeOptimizer(Optimizer):
         try:
             # Everything is checked before anything is projected.
             self._check_group(group)
-            for param, name in _named(group):
+            group["lr"] = _own(group["lr"])
+            for param, name in named(group):
                 self._check_param(param, group, name)
         except Exception:
             self.param_groups.pop()
             raise
-        for param, name in _named(group):
+        for param, name in named(group):
             self._prepare(param, group, name)
 
     @overload
@@ -96,7 +104,7 @@ class RelativeOptimizer(Optimizer):
         work = []
         position = 0
         for group in self.param_groups:
-            for param, name in _named(group):
+            for param, name in named(group):
                 self._prepare(param, group, name)
                 if param.is_meta and param.grad is None:
                     warn_no_storage(name)
@@ -152,6 +160,7 @@ class RelativeOptimizer(Optimizer):
             present = {k: v for k, v in group.items() if k not in ("params", "param_names")}
             layout = {k: present[k] for k in LAYOUT_KEYS}
             merged.append({**present, **saved, **layout})
+            merged[-1]["lr"] = _own(merged[-1]["lr"])
             self._check_group(merged[-1])
         return merged
 
@@ -160,12 +169,11 @@ class RelativeOptimizer(Optimizer):
     ) -> dict[Tensor, State]:
         states = {}
         for group, saved_group in zip(self.param_groups, saved_groups, strict=True):
-            for (param, name), index in zip(_named(group), saved_group["params"], strict=True):
+            for (param, name), index in zip(named(group), saved_group["params"], strict=True):
                 saved = saved_states.get(index)
                 if saved and not param.is_meta:
-                    # On a copy, because making state may project, and loading never does.
-                    fresh = self._new_state(param.detach().clone(), saved_group, name)
-                    states[param] = _fill(fresh, saved, name)
+                    fresh = self._new_state(param.detach(), saved_group)
+                    states[param] = self._filled(fresh, saved, name)
         return states
 
     def _prepare(self, param: Tensor, group: Group, name: str) -> None:
@@ -178,13 +186,33 @@ class RelativeOptimizer(Optimizer):
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
             self._check_param(param, group, name)
             with torch.no_grad():
-                self.state[param] = self._new_state(param, group, name)
+                state = self._new_state(param, group)
+                self._welcome(param, group, state)
+                self.state[param] = state
+
+    def _filled(self, fresh: State, saved: dict[str, Any], name: str) -> State:
+        """Give ``fresh`` the saved values, in its own dtypes."""
+        filled = dict(fresh)
+        for key, tensor in fresh.items():
+            if key not in saved:
+                if key in self._optional_state:
+                    continue
+                raise ValueError(
+                    f"{name}: the checkpoint has no {key} for it, only {sorted(saved)}; is it the "
+                    f"checkpoint of another optimizer than {type(self).__name__}?"
+                )
+            value = torch.as_tensor(saved[key])
+            if value.shape != tensor.shape:
+                raise ValueError(
+                    f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
+                    f"model's layout needs shape {tuple(tensor.shape)}"
+                )
+            filled[key] = value.detach().to(tensor.device, tensor.dtype, copy=True)
+        return filled
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
-        """Raise if ``param`` is of a kind that has no neurons, or does not fit its group's layout."""
-        check_real(param, name)
-        check_whole(param, name)
-        layout_from_options(group, param.shape).state_shape(param.shape)
+        """Raise if ``param`` has no neurons, or does not fit its group's layout."""
+        check_param(param, group, name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -194,7 +222,8 @@ class RelativeOptimizer(Optimizer):
                     group.setdefault(key, value)
 
 
-def _named(group: Group) -> list[tuple[Tensor, str]]:
+def named(group: Group) -> list[tuple[Tensor, str]]:
+    """Return the parameters of a group, each with the name that messages use."""
     params = group["params"]
     names = group.get("param_names")
     if names is None:
@@ -205,24 +234,14 @@ def _named(group: Group) -> list[tuple[Tensor, str]]:
 
 
 def scalar(lr: float | Tensor) -> float | Tensor:
-    """Return ``lr`` as a number or a tensor without dims, so that it broadcasts to nothing."""
-    return lr.reshape(()) if isinstance(lr, Tensor) else lr
+    """Return ``lr`` as a Python number (not numpy's) or as a tensor without dims."""
+    return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
+
+
+def _own(lr: float | Tensor) -> float | Tensor:
+    # Groups that share one tensor would each multiply it when told to decay.
+    return lr.clone() if isinstance(lr, Tensor) else lr
 
 
 def _group_sizes(groups: list[Group]) -> list[int]:
     return [len(group["params"]) for group in groups]
-
-
-def _fill(fresh: State, saved: dict[str, Any], name: str) -> State:
-    """Give ``fresh`` the saved values, in its own dtypes; what is not saved stays fresh."""
-    filled = dict(fresh)
-    for key, tensor in fresh.items():
-        if key in saved:
-            value = torch.as_tensor(saved[key])
-            if value.shape != tensor.shape:
-                raise ValueError(
-                    f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
-                    f"model's layout needs shape {tuple(tensor.shape)}"
-                )
-            filled[key] = value.detach().to(tensor.device, tensor.dtype, copy=True)
-    return filled

@@ -1,9 +1,14 @@
 """What users can get wrong, and the messages that say what to do."""
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from nero.layout import LayoutError, Overrides, layout_from_options
+from nero.layout.groups import override_pairs
 
 
 def check_lr(lr: float | Tensor) -> None:
@@ -11,7 +16,7 @@ def check_lr(lr: float | Tensor) -> None:
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
-    elif not lr >= 0:
+    elif not 0 <= lr < float("inf"):
         raise ValueError(f"Invalid learning rate: {lr}")
 
 
@@ -50,7 +55,7 @@ def warn_no_foreach(foreach: bool | None) -> None:
     if foreach:
         warnings.warn(
             "foreach=True has no effect: there is no foreach implementation; leave foreach=None",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -59,7 +64,7 @@ def warn_no_storage(name: str) -> None:
     warnings.warn(
         f"{name} is still on the meta device, so this step cannot train it; if the model has been "
         "materialised since (to_empty makes new parameters), build the optimizer anew",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -70,3 +75,24 @@ def check_whole(param: Tensor, name: str) -> None:
             f"{name} was flattened by FSDP1 or DeepSpeed ZeRO, so its neurons are cut into pieces; "
             "use FSDP2 (torch.distributed.fsdp.fully_shard), which keeps them whole"
         )
+
+
+def check_param(param: Tensor, group: Mapping[str, Any], name: str) -> None:
+    """Raise if ``param`` is of a kind that has no neurons, or does not fit its group's layout."""
+    check_real(param, name)
+    check_whole(param, name)
+    try:
+        layout_from_options(group, param.shape).state_shape(param.shape)
+    except LayoutError as error:
+        raise LayoutError(f"{name}: {error}") from error
+
+
+def check_overrides(overrides: Overrides, options: Mapping[str, Any]) -> None:
+    """Raise if an override sets an option that the optimiser does not have."""
+    for pattern, chosen in override_pairs(overrides):
+        unknown = sorted(set(chosen) - set(options))
+        if unknown:
+            raise TypeError(
+                f"override {pattern!r} sets {', '.join(unknown)}, which is no option; the options are "
+                f"{', '.join(sorted(options))}"
+            )

@@ -74,6 +74,8 @@ class Nero(RelativeOptimizer):
         True
     """
 
+    _optional_state = frozenset({"num_skipped", "radius"})
+
     def __init__(
         self,
         params: Params,
@@ -127,6 +129,13 @@ class Nero(RelativeOptimizer):
             group["constraint"] = asdict(as_constraint(group["constraint"]))
         return packed
 
+    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
+        super()._check_param(param, group, name)
+        if group["stochastic_rounding"] and hasattr(param, "full_tensor"):
+            raise RuntimeError(
+                f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
+            )
+
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
         check_unit_interval("beta", group["beta"])
@@ -145,7 +154,7 @@ class Nero(RelativeOptimizer):
         select_backend(fused=group["fused"])
         group["constraint"] = as_constraint(group["constraint"])
 
-    def _new_state(self, param: Tensor, group: Group, name: str) -> State:
+    def _new_state(self, param: Tensor, group: Group) -> State:
         layout = layout_from_options(group, param.shape)
         dtype = working_dtype(param.dtype)
         state = {
@@ -159,14 +168,18 @@ class Nero(RelativeOptimizer):
             )
             return state
 
-        shape, radius = layout.state_shape(param.shape), None
+        shape = layout.state_shape(param.shape)
         norm = neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
-        if group["constraint"].radius == "initial":
-            radius = torch.where(norm > 0, norm, group["bias_scale"]).to(dtype)
-            state["radius"] = radius.reshape(shape)
+        if as_constraint(group["constraint"]).radius == "initial":
+            radius = torch.where(norm > 0, norm, group["bias_scale"])
+            state["radius"] = radius.to(dtype).reshape(shape)
         state["exp_avg_norm"] = torch.zeros_like(norm, dtype=dtype).reshape(shape)
-        project_param_(param, layout, group["constraint"], radius)
         return state
+
+    def _welcome(self, param: Tensor, group: Group, state: State) -> None:
+        layout = layout_from_options(group, param.shape)
+        radius = layout.view(state["radius"]) if "radius" in state else None
+        project_param_(param, layout, as_constraint(group["constraint"]), radius)
 
     def _update(self, work: list[Work]) -> None:
         for _, grad, group, name, _ in work:

@@ -21,8 +21,9 @@ def project_(
     before an optimiser that sees only some of the parameters.
 
     Args:
-        params: a model, its parameters, or param groups; frozen parameters are left alone.
-        constraint: where neurons live; a group's own ``constraint`` comes first.
+        params: a model, its parameters, or param groups. Frozen parameters too: averages often are.
+        constraint: where neurons live; a group's own ``constraint`` comes first. ``"initial"`` is an
+            error, because nothing here knows what the norms were.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Example:
@@ -33,8 +34,13 @@ def project_(
     """
     groups = param_groups(params, overrides=overrides) if isinstance(params, nn.Module) else params
     for param, group in _each(groups):
-        if param.requires_grad and not param.is_meta:
+        if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))
+            if sphere.radius == "initial":
+                raise ValueError(
+                    'constraint "initial" names no norm to project to; give a radius, such as '
+                    "Sphere(radius=1.0)"
+                )
             project_param_(param, layout_from_options(group, param.shape), sphere)
 
 

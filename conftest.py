@@ -5,6 +5,7 @@ import doctest
 import io
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from torch import nn
 
 import nero
 import nero.functional
+import nero.optim.nero
+from nero.backends import Backend, compiled, cpu, plain
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
@@ -28,6 +31,35 @@ def _doctest_names(doctest_namespace: dict[str, object]) -> None:
     torch.manual_seed(0)
     doctest_namespace.update(torch=torch, nn=nn, nero=nero)
     doctest_namespace.update({n: getattr(nero.functional, n) for n in nero.functional.__all__})
+
+
+# What `fused=None` picks, in the folders that ask whether the update is right and lawful.
+BACKENDS = {"plain": (plain.step_, plain.step_), "cpu kernel": (cpu.step_, compiled.step_)}
+FOLDERS = {"peers", "properties", "reference", "rules", "training"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of the core against every backend."""
+    if metafunc.definition.path.parent.name in FOLDERS:
+        metafunc.fixturenames.append("backend")
+        metafunc.parametrize("backend", BACKENDS, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    eager, within_compilers = BACKENDS[request.param]
+    if request.param == "cpu kernel" and cpu.missing():
+        pytest.skip(str(cpu.missing()))
+    select = nero.optim.nero.select_backend
+
+    def chosen(*, fused: bool | None) -> Backend:
+        if fused is False:
+            return select(fused=False)
+        return within_compilers if torch.compiler.is_compiling() else eager
+
+    nero.optim.nero.select_backend = chosen
+    yield request.param
+    nero.optim.nero.select_backend = select
 
 
 # A ```python block runs, in the namespace of its page; a ```text block is what the block before it

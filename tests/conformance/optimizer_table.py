@@ -193,7 +193,6 @@ TABLE = (
             ({"gain_penalty": -0.1}, ValueError, "Invalid gain_penalty"),
             ({"nonfinite": "ignore"}, ValueError, "nonfinite must be one of"),
             ({"weight_decay": 0.1}, ValueError, "weight_decay must be 0 but is 0.1"),
-            ({"fused": True}, ValueError, "fused=True"),
             ({"foreach": True}, UserWarning, "foreach=True has no effect"),
         ),
         refuses=(

@@ -70,7 +70,6 @@ def test_overrides_need_a_model():
         ({"gain_penalty": -1.0}, "Invalid gain_penalty value: -1.0"),
         ({"nonfinite": "ignore"}, "nonfinite must be one of"),
         ({"constraint": "cube"}, "constraint must be a Sphere or one of"),
-        ({"fused": True}, "no fused kernel"),
         ({"lr": -1.0}, "Invalid learning rate: -1.0"),
         ({"lr": float("nan")}, "Invalid learning rate: nan"),
     ],
@@ -136,6 +135,13 @@ def test_compiled_by_inductor_it_takes_the_same_steps():
     for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
         # Inductor fuses multiplications and additions, and so rounds some of them once less.
         torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+
+
+def test_fused_true_insists_and_explains():
+    with pytest.raises(
+        ValueError, match=r"no fused kernel can update `weight`: it is torch\.float64"
+    ):
+        Nero(nn.Linear(3, 2).double(), fused=True)
 
 
 def test_foreach_true_warns():

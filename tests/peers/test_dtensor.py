@@ -36,7 +36,9 @@ def _train_sharded_and_whole(rank: int, port: int) -> None:
             nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)])),
             nn.Parameter(distribute_tensor(bias, mesh, [Shard(0)])),
         ]
-        optimizers = [Nero(params, constraint=constraint) for params in (whole, sharded)]
+        optimizers = [
+            Nero(params, constraint=constraint, fused=False) for params in (whole, sharded)
+        ]
         for t in range(20):
             for p, q in zip(whole, sharded, strict=True):
                 p.grad = torch.randn_like(p)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+
 from conformance.check import check_case, load_cases, main
 from conformance.nero_torch import run
-
 from reference.vectors import FOLDER, cases, render
 
 

@@ -1,31 +1,54 @@
 """The same update at different speeds, behind one signature: ``step_(tasks)``."""
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeAlias
 
-from nero.backends import plain
+import torch
+from torch import Tensor
+
+from nero.backends import compiled, cpu, plain
 from nero.backends.task import NeroOptions, NeroTask, Nonfinite
 
 Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
 
-__all__ = ["Backend", "NeroOptions", "NeroTask", "Nonfinite", "select_backend"]
+__all__ = ["Backend", "NeroOptions", "NeroTask", "Nonfinite", "select_backend", "why_not_fused"]
 
 
 def select_backend(*, fused: bool | None) -> Backend:
     """Return the fastest backend that ``fused`` allows.
 
     Args:
-        fused: ``None`` picks, ``False`` takes the plain one, ``True`` insists on a kernel.
+        fused: ``None`` picks, ``False`` takes the plain one, ``True`` insists on a kernel (what stands
+            in its way is found when a parameter is added: see `why_not_fused`).
 
     Example:
-        >>> from nero.backends import select_backend
-        >>> select_backend(fused=True)
-        Traceback (most recent call last):
-        ValueError: fused=True: this version has no fused kernel; leave fused=None ...
+        >>> from nero.backends import plain, select_backend
+        >>> select_backend(fused=False) is plain.step_
+        True
     """
-    if fused:
-        raise ValueError(
-            "fused=True: this version has no fused kernel; leave fused=None to get the fastest "
-            "implementation that there is"
-        )
-    return plain.step_
+    if fused is False:
+        return plain.step_
+    if torch.compiler.is_compiling():
+        return plain.step_ if cpu.missing() else compiled.step_
+    if cpu.missing():
+        _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")
+        return plain.step_
+    return cpu.step_
+
+
+def why_not_fused(weight: Tensor) -> str | None:
+    """Return why no fused kernel can update a parameter, or ``None`` if one can.
+
+    Example:
+        >>> from nero.backends import why_not_fused
+        >>> why_not_fused(torch.zeros(3, device="meta"))
+        'it is on meta'
+    """
+    return cpu.why_not(weight)
+
+
+@cache
+def _say_once(message: str) -> None:
+    logging.getLogger("nero").info(message)

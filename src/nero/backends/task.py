@@ -40,6 +40,8 @@ class NeroTask(NamedTuple):
     """Norm of each neuron, for ``Sphere(radius="initial")``."""
     fan_in_dims: tuple[int, ...]
     """Empty for a parameter without fan-in."""
+    constraint: Sphere
+    """What these neurons obey: the group's constraint, but for fan-in 2."""
     options: NeroOptions
     stream: int
     """Tells parameters apart in the noise of stochastic rounding."""

@@ -16,7 +16,9 @@ _INCREMENT = -0x61C8864680B583EB
 _BITS = 24  # what a float32 uniform can hold
 
 
-def uniform_noise(like: Tensor, *, seed: int, stream: int, step: int | Tensor) -> Tensor:
+def uniform_noise(
+    like: Tensor, *, seed: int, stream: int, step: int | Tensor, offset: int = 0
+) -> Tensor:
     """Return float32 numbers in [0, 1), determined by the arguments and the position alone.
 
     Args:
@@ -24,6 +26,7 @@ def uniform_noise(like: Tensor, *, seed: int, stream: int, step: int | Tensor) -
         seed: chosen by the user.
         stream: tells parameters apart.
         step: tells steps apart.
+        offset: position of the first element, where ``like`` is a piece of a larger tensor.
 
     Example:
         >>> from nero.functional.rounding import uniform_noise
@@ -33,7 +36,7 @@ def uniform_noise(like: Tensor, *, seed: int, stream: int, step: int | Tensor) -
     """
     start = _mix(_mix(torch.tensor(seed, device=like.device)) + stream)
     start = _mix(start + step)
-    position = torch.arange(like.numel(), device=like.device).reshape(like.shape)
+    position = torch.arange(offset, offset + like.numel(), device=like.device).reshape(like.shape)
     return _shift(_mix(start + position), 64 - _BITS) * 2.0**-_BITS
 
 

@@ -3,14 +3,16 @@
 import math
 import warnings
 from dataclasses import asdict
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nero.backends import NeroOptions, NeroTask, Nonfinite, select_backend
+from nero.backends import NeroOptions, NeroTask, Nonfinite, select_backend, why_not_fused
 from nero.functional import (
     BALANCED,
+    UNCONSTRAINED,
     Sphere,
     as_constraint,
     neuron_norm,
@@ -131,6 +133,12 @@ class Nero(RelativeOptimizer):
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
         super()._check_param(param, group, name)
+        reason = why_not_fused(param) if group["fused"] and param.requires_grad else None
+        if reason:
+            raise ValueError(
+                f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
+                "the fastest implementation that there is"
+            )
         if group["stochastic_rounding"] and hasattr(param, "full_tensor"):
             raise RuntimeError(
                 f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
@@ -151,7 +159,6 @@ class Nero(RelativeOptimizer):
                 f"weight_decay must be 0 but is {group['weight_decay']}: Nero fixes the norm of every "
                 "neuron, so decay has nothing to do; to regularise, see gain_penalty"
             )
-        select_backend(fused=group["fused"])
         group["constraint"] = as_constraint(group["constraint"])
 
     def _new_state(self, param: Tensor, group: Group) -> State:
@@ -188,46 +195,85 @@ class Nero(RelativeOptimizer):
                     f"the gradient of {name} is not finite; nothing was updated"
                 )
         by_fused: dict[bool | None, list[NeroTask]] = {}
+        options = {id(group): _options(group) for group in self.param_groups}
         for item in work:
-            by_fused.setdefault(item.group["fused"], []).append(self._task(item))
+            task = self._task(item, options[id(item.group)])
+            by_fused.setdefault(item.group["fused"], []).append(task)
         for fused, tasks in by_fused.items():
             select_backend(fused=fused)(tasks)
 
-    def _task(self, work: Work) -> NeroTask:
-        param, grad, group = work.param, work.grad, work.group
-        layout, state = layout_from_options(group, param.shape), self.state[param]
-        is_elementwise = layout.is_elementwise(param.shape)
-        options = NeroOptions(
-            lr=scalar(group["lr"]),
-            beta=group["beta"],
-            constraint=_constraint(group, layout, param),
-            bias_scale=group["bias_scale"],
-            gain_penalty=group["gain_penalty"] if layout.role == "gain" else 0.0,
-            maximize=group["maximize"],
-            nonfinite=group["nonfinite"],
-            stochastic_rounding=group["stochastic_rounding"],
-            seed=group["seed"],
-        )
-        radius = state.get("radius")
+    def _task(self, work: Work, options: NeroOptions) -> NeroTask:
+        param, grad, state = work.param, work.grad, self.state[work.param]
+        average, radius = state["exp_avg_norm"], state.get("radius")
+        neurons = neurons_of(work.group, param.shape, options.constraint)
+        if neurons.layout.num_groups > 1:
+            view = neurons.layout.view
+            param, grad, average = view(param), view(grad), view(average)
+            radius = None if radius is None else view(radius)
         return NeroTask(
-            weight=param if is_elementwise else layout.view(param),
-            grad=grad if is_elementwise else layout.view(grad),
-            avg_norm=state["exp_avg_norm"]
-            if is_elementwise
-            else layout.view(state["exp_avg_norm"]),
+            weight=param,
+            grad=grad,
+            avg_norm=average,
             step=state["step"],
             num_skipped=state["num_skipped"],
             scale=state.get("scale"),
-            radius=None if radius is None else layout.view(radius),
-            fan_in_dims=() if is_elementwise else layout.fan_in_dims(param.shape),
+            radius=radius,
+            fan_in_dims=neurons.fan_in_dims,
+            constraint=neurons.constraint,
             options=options,
             stream=work.position,
         )
 
 
-def _constraint(group: Group, layout: Layout, param: Tensor) -> Sphere:
-    constraint: Sphere = as_constraint(group["constraint"])
-    return constraint.for_fan_in(layout.fan_in(param.shape))
+class _Neurons(NamedTuple):
+    """What a step needs to know of a parameter's shape."""
+
+    layout: Layout
+    fan_in_dims: tuple[int, ...]
+    constraint: Sphere
+
+
+def neurons_of(group: Group, shape: torch.Size, constraint: Sphere) -> _Neurons:
+    """Return the neurons of a parameter; found once for every kind of it."""
+    dims = group["neuron_dims"]
+    key = (
+        group["role"],
+        dims if dims is None else tuple(dims),
+        group["num_groups"],
+        shape,
+        constraint,
+    )
+    # A compiler traces through the cache, and complains of it.
+    return _find_neurons.__wrapped__(*key) if torch.compiler.is_compiling() else _find_neurons(*key)
+
+
+@lru_cache(maxsize=4096)
+def _find_neurons(
+    role: str | None,
+    neuron_dims: tuple[int, ...] | None,
+    num_groups: int,
+    shape: torch.Size,
+    constraint: Sphere,
+) -> _Neurons:
+    options = {"role": role, "neuron_dims": neuron_dims, "num_groups": num_groups}
+    layout = layout_from_options(options, shape)
+    if layout.is_elementwise(shape):
+        return _Neurons(Layout("other"), (), UNCONSTRAINED)
+    return _Neurons(layout, layout.fan_in_dims(shape), constraint.for_fan_in(layout.fan_in(shape)))
+
+
+def _options(group: Group) -> NeroOptions:
+    return NeroOptions(
+        lr=scalar(group["lr"]),
+        beta=group["beta"],
+        constraint=as_constraint(group["constraint"]),
+        bias_scale=group["bias_scale"],
+        gain_penalty=group["gain_penalty"] if group["role"] == "gain" else 0.0,
+        maximize=group["maximize"],
+        nonfinite=group["nonfinite"],
+        stochastic_rounding=group["stochastic_rounding"],
+        seed=group["seed"],
+    )
 
 
 def _initial_scale(param: Tensor, bias_scale: float) -> Tensor:

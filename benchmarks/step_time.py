@@ -1,0 +1,102 @@
+"""Time one optimiser step: ``python -m benchmarks.step_time --help``."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import first_step_seconds, resident_temporary_bytes
+from benchmarks.rivals import RIVALS
+from benchmarks.shapes import SHAPES
+from benchmarks.targets import verdicts
+from nero.bench.command import add_arguments, make_report, progress, write_report
+from nero.bench.report import align
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark and return an exit code."""
+    args = _parser().parse_args(argv)
+    # In processes of their own, and before this one fills the memory.
+    with progress() as tell:
+        latency = None
+        if args.latency:
+            tell("first step, cold and from cache")
+            latency = first_step_seconds()
+        resident: dict[str, dict[str, int | None]] = {}
+        for shape in args.shapes if args.device == "cpu" else ():
+            for rival in (r for r in args.resident if r in args.rivals):
+                tell(f"{shape}: peak size of a process in a step of {rival}")
+                resident.setdefault(shape, {})[rival] = resident_temporary_bytes(
+                    shape, rival, dtype=args.dtype, threads=args.threads[-1]
+                )
+    report = make_report(args, models=SHAPES, rivals=RIVALS)
+    report.environment["commit"] = _commit()
+    report.extra = {"first_step_seconds": latency, "resident_temporary_bytes": resident}
+    write_report(report, args.json)
+    if args.json != "-":
+        _print_extra(report.extra, {r.model: r.parameter_bytes for r in report.results})
+        promises = verdicts(report)
+        if promises:
+            header = ["promise", "measured", "at most", "kept"]
+            print("", *align([header, *(v.cells() for v in promises)]), sep="\n")
+    if args.plot:
+        from benchmarks.plot import save_chart
+
+        save_chart(report, args.plot)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
+    add_arguments(parser, models=SHAPES, rivals=RIVALS)
+    parser.add_argument("--plot", metavar="FILE", help="draw a bar chart")
+    parser.add_argument(
+        "--resident",
+        type=lambda text: [name for name in text.split(",") if name],
+        default="nero,nero-plain,adamw-fused",
+        metavar="NAME,...",
+        help="rivals whose peak process size in a step is measured; '' for none (%(default)s)",
+    )
+    parser.add_argument(
+        "--no-latency", dest="latency", action="store_false", help="do not time first steps"
+    )
+    return parser
+
+
+def _print_extra(extra: dict[str, Any], parameter_bytes: dict[str, int]) -> None:
+    if extra["resident_temporary_bytes"]:
+        rows = [["temporary memory by peak process size", "bytes", "of parameters"]]
+        for shape, rivals in extra["resident_temporary_bytes"].items():
+            for rival, num in rivals.items():
+                share = "-" if num is None else f"{num / parameter_bytes[shape]:.2%}"
+                rows.append([f"{shape}, {rival}", "-" if num is None else f"{num:,}", share])
+        print("", *align(rows), sep="\n")
+    if extra["first_step_seconds"]:
+        names = [*extra["first_step_seconds"]["cold"]]
+        rows = [["first step in a new process, seconds", *names]]
+        for when, spans in extra["first_step_seconds"].items():
+            rows.append([when, *(f"{spans[name]:.2f}" for name in names)])
+        print("", *align(rows), sep="\n")
+
+
+def _commit() -> str | None:
+    root = Path(__file__).parents[1]
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=root,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return told.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,430 @@
+"""The CPU kernel: numba code that walks addresses, and knows nothing of torch.
+
+A row is read once, for its five sums, and written once while it is still in cache: the memory traffic of
+plain SGD. Sums run in float32 over blocks of 128, added up in float64 (their relative error is about
+1e-8, below the rounding of a float32 coefficient); where squares leave float32's range they are taken
+again in float64 throughout. The compiler may reorder sums, but may not assume that NaN and inf do not
+occur. While a row is summed and written, the next one is fetched.
+
+This module imports numba; `nero.backends.cpu` imports it when it is first needed.
+"""
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+# One record a tensor. Addresses and counts are int64; strides count elements.
+RECORD = np.dtype(
+    [
+        *((name, np.int64) for name in ("weight", "grad", "avg_norm", "radius", "scale", "step")),
+        *((name, np.int64) for name in ("outer", "fan_outer", "inner", "fan_inner")),
+        *((name, np.int64) for name in ("outer_stride", "fan_outer_stride", "inner_stride")),
+        *((name, np.int64) for name in ("is_elements", "centre", "propagate", "stochastic")),
+        *((name, np.int64) for name in ("seed", "stream")),
+        *((name, np.float64) for name in ("lr", "beta", "target", "zero_norm", "penalty", "sign")),
+    ]
+)
+BLOCK = 128
+COLUMNS = 128  # neurons of a chunk that lie side by side
+
+_FAST: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
+_EXACT = {**_FAST, "fastmath": False}
+
+
+@numba.njit(**_EXACT)
+def run(like: Any, table: Any, chunks: Any, skipped: Any) -> None:
+    """Update the neurons ``first`` to ``last`` of each chunk ``(tensor, first, last)``.
+
+    ``like`` is an empty array that says how weights are stored: float32; uint16 for bfloat16; int16 for
+    float16. ``skipped`` gets, for each chunk, how many neurons were not finite.
+    """
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, last = chunks[index, 1], chunks[index, 2]
+        if task.lr == 0:
+            continue
+        step = _at(task.step, np.int64(0)) + 1
+        correction = 1.0
+        if task.beta > 0:
+            correction = -math.expm1(step * math.log(task.beta))
+        if task.is_elements:
+            skipped[index] = _elements(like, task, first, last, step, correction)
+        elif task.fan_outer == 1 and task.inner == 1:
+            skipped[index] = _rows(like, task, first, last, step, correction)
+        else:
+            skipped[index] = _columns(like, task, first, last, step, correction)
+
+
+@numba.njit(**_EXACT)
+def _rows(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
+    num_skipped = 0
+    fan_in, itemsize = task.fan_inner, like.itemsize
+    stride = task.outer_stride * itemsize
+    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer,))
+    for row in range(first, last):
+        w_at, g_at = task.weight + row * stride, task.grad + row * stride
+        w = numba.carray(_pointer(w_at, like[0]), (fan_in,))
+        g = numba.carray(_pointer(g_at, like[0]), (fan_in,))
+        gg, wg, sg, sw, ww = _sums(w, g, w_at + stride if row + 1 < last else w_at)
+        if not (1e-20 < gg < 1e30 and ww < 1e30):
+            gg, wg, sg, sw, ww = _sums_float64(w, g)
+        target = task.target if task.radius == 0 else _at(task.radius + 4 * row, np.float32(0))
+        p, q, r, average, moves, is_finite = _turn(
+            gg, task.sign * wg, task.sign * sg, sw, ww,
+            averages[row], fan_in, correction, target, task,
+        )  # fmt: skip
+        num_skipped += not is_finite and not task.propagate
+        if is_finite or task.propagate:
+            averages[row] = average
+            if moves and not task.stochastic:
+                _write(w, g, p, q, r, g_at + stride if row + 1 < last else g_at)
+            elif moves:
+                start = row * task.outer_stride
+                _write_stochastic(w, g, p, q, r, _noise_start(task, step), start)
+    return num_skipped
+
+
+@numba.njit(**_FAST)
+def _columns(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
+    """Neurons whose weights do not lie together: numbers ``first`` to ``last``, of one outer loop."""
+    num_skipped = 0
+    outer, b0 = first // task.inner, first % task.inner
+    count = last - first
+    size = np.int64(like.itemsize)
+    base = outer * task.outer_stride + b0 * task.inner_stride
+    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer * task.inner,))
+    sums = np.zeros((5, count))
+    for f in range(task.fan_outer):
+        at = (base + f * task.fan_outer_stride) * size
+        w = numba.carray(_pointer(task.weight + at, like[0]), (count * max(task.inner_stride, 1),))
+        g = numba.carray(_pointer(task.grad + at, like[0]), (count * max(task.inner_stride, 1),))
+        if task.fan_inner == 1:
+            for b in range(count):
+                x, y = np.float64(_load(w[b])), np.float64(_load(g[b]))
+                sums[0, b] += y * y
+                sums[1, b] += x * y
+                sums[2, b] += y
+                sums[3, b] += x
+                sums[4, b] += x * x
+        else:
+            for b in range(count):
+                start = b * task.inner_stride
+                stop = start + task.fan_inner
+                gg, wg, sg, sw, ww = _sums_float64(w[start:stop], g[start:stop])
+                sums[0, b] += gg
+                sums[1, b] += wg
+                sums[2, b] += sg
+                sums[3, b] += sw
+                sums[4, b] += ww
+    p, q, r = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.float32)
+    moves = np.empty(count, np.bool_)
+    fan_in = task.fan_outer * task.fan_inner
+    for b in range(count):
+        neuron = first + b
+        target = task.target if task.radius == 0 else _at(task.radius + 4 * neuron, np.float32(0))
+        p[b], q[b], r[b], average, is_moving, is_finite = _turn(
+            sums[0, b], task.sign * sums[1, b], task.sign * sums[2, b], sums[3, b], sums[4, b],
+            averages[neuron], fan_in, correction, target, task,
+        )  # fmt: skip
+        num_skipped += not is_finite and not task.propagate
+        moves[b] = is_moving and (is_finite or task.propagate != 0)
+        if is_finite or task.propagate:
+            averages[neuron] = average
+    noise = _noise_start(task, step)
+    for f in range(task.fan_outer):
+        offset = base + f * task.fan_outer_stride
+        w = numba.carray(
+            _pointer(task.weight + offset * size, like[0]), (count * max(task.inner_stride, 1),)
+        )
+        g = numba.carray(
+            _pointer(task.grad + offset * size, like[0]), (count * max(task.inner_stride, 1),)
+        )
+        if task.fan_inner == 1 and not task.stochastic:
+            for b in range(count):
+                x = _load(w[b])
+                new = p[b] * x + (q[b] * _load(g[b]) + r[b])
+                w[b] = _store(new, w[b]) if moves[b] else w[b]
+        else:
+            for b in range(count):
+                start = b * task.inner_stride
+                stop = start + task.fan_inner
+                if moves[b] and task.stochastic:
+                    _write_stochastic(
+                        w[start:stop], g[start:stop], p[b], q[b], r[b], noise, offset + start
+                    )
+                elif moves[b]:
+                    _write(w[start:stop], g[start:stop], p[b], q[b], r[b], np.int64(0))
+    return num_skipped
+
+
+@numba.njit(**_EXACT)
+def _elements(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
+    """Parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
+    num_skipped = 0
+    stride = task.outer_stride
+    w = numba.carray(_pointer(task.weight, like[0]), (task.outer * stride + 1,))
+    g = numba.carray(_pointer(task.grad, like[0]), (task.outer * stride + 1,))
+    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer,))
+    scale = np.float64(_at(task.scale, np.float32(0)))
+    noise = _noise_start(task, step)
+    for i in range(first, last):
+        at = i * stride
+        grad = task.sign * np.float64(_load(g[at]))
+        grad = grad + task.penalty * (np.float64(_load(w[at])) - 1.0)
+        average_sq = task.beta * np.float64(averages[i]) ** 2 + (1 - task.beta) * grad * grad
+        denominator = average_sq if average_sq != 0 else 1.0
+        q = np.float32(-task.lr * scale * math.sqrt(correction / denominator))
+        average = np.float32(math.sqrt(average_sq))
+        is_finite = math.isfinite(q) and math.isfinite(average)
+        num_skipped += not is_finite and not task.propagate
+        if is_finite or task.propagate:
+            averages[i] = average
+            if grad != 0:
+                new = _load(w[at]) + q * np.float32(grad)
+                if task.stochastic:
+                    w[at] = _store(_round_stochastic(new, w[at], noise, i), w[at])
+                else:
+                    w[at] = _store(new, w[at])
+    return num_skipped
+
+
+@numba.njit(**_EXACT)
+def _turn(
+    gg: float, wg: float, sg: float, sw: float, ww: float,
+    average: float, n: int, correction: float, target: float, task: Any,
+) -> Any:  # fmt: skip
+    """`nero.functional.turn_neurons` for one neuron; ``target`` is NaN where the norm is free."""
+    average_sq = task.beta * np.float64(average) ** 2 + (1 - task.beta) * gg
+    k = task.lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
+    mean = (sw - k * sg) / n if task.centre else 0.0
+    norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
+    is_free = math.isnan(target)
+    noise = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
+    has_direction = ww > 0 and norm_sq > noise * (ww + k * k * gg + 2 * abs(k * wg))
+    grad_has_direction = False
+    if has_direction or not math.isfinite(norm_sq):
+        p = 1.0 if is_free else target / math.sqrt(norm_sq if has_direction else 1.0)
+        q, r = -k * p, -mean * p
+        moves = gg != 0
+    else:
+        grad_mean = sg / n if task.centre else 0.0
+        grad_norm_sq = gg - n * grad_mean * grad_mean
+        grad_has_direction = grad_norm_sq > noise * gg
+        start = (task.zero_norm if is_free else target) / math.sqrt(
+            grad_norm_sq if grad_has_direction else 1.0
+        )
+        p, q, r = 0.0, -start, start * grad_mean
+        moves = gg != 0 and grad_has_direction
+    new_average = np.float32(math.sqrt(average_sq))
+    p_, q_, r_ = np.float32(p), np.float32(q * task.sign), np.float32(r)
+    is_finite = (
+        math.isfinite(p_) and math.isfinite(q_) and math.isfinite(r_) and math.isfinite(new_average)
+    )
+    return p_, q_, r_, new_average, moves, is_finite
+
+
+@numba.njit(**_FAST)
+def _sums(w: Any, g: Any, next_row: int) -> Any:
+    """Compute the five sums of a row, in float32 over blocks; fetches ``next_row`` meanwhile."""
+    total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
+    num_blocks, itemsize = w.size // BLOCK, w.itemsize
+    for block in range(num_blocks):
+        at = block * BLOCK
+        for line in range(BLOCK * itemsize // 64):
+            _prefetch(next_row + at * itemsize + line * 64)
+        gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
+        sw, ww = np.float32(0), np.float32(0)
+        for i in range(BLOCK):
+            x, y = _load(w[at + i]), _load(g[at + i])
+            gg += y * y
+            wg += x * y
+            sg += y
+            sw += x
+            ww += x * x
+        total_gg += np.float64(gg)
+        total_wg += np.float64(wg)
+        total_sg += np.float64(sg)
+        total_sw += np.float64(sw)
+        total_ww += np.float64(ww)
+    rest = num_blocks * BLOCK
+    gg64, wg64, sg64, sw64, ww64 = _sums_float64(w[rest:], g[rest:])
+    return (
+        total_gg + gg64, total_wg + wg64, total_sg + sg64, total_sw + sw64, total_ww + ww64,
+    )  # fmt: skip
+
+
+@numba.njit(**_FAST)
+def _sums_float64(w: Any, g: Any) -> Any:
+    gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(w.size):
+        x, y = np.float64(_load(w[i])), np.float64(_load(g[i]))
+        gg += y * y
+        wg += x * y
+        sg += y
+        sw += x
+        ww += x * x
+    return gg, wg, sg, sw, ww
+
+
+@numba.njit(**_FAST)
+def _write(w: Any, g: Any, p: Any, q: Any, r: Any, next_row: int) -> None:
+    """W <- p*w + q*g + r; fetches ``next_row`` meanwhile."""
+    num_blocks, itemsize = w.size // BLOCK, w.itemsize
+    for block in range(num_blocks):
+        at = block * BLOCK
+        for line in range(BLOCK * itemsize // 64):
+            _prefetch(next_row + at * itemsize + line * 64)
+        for i in range(BLOCK):
+            new = p * _load(w[at + i]) + (q * _load(g[at + i]) + r)
+            w[at + i] = _store(new, w[at + i])
+    for i in range(num_blocks * BLOCK, w.size):
+        w[i] = _store(p * _load(w[i]) + (q * _load(g[i]) + r), w[i])
+
+
+@numba.njit(**_EXACT)
+def _write_stochastic(w: Any, g: Any, p: Any, q: Any, r: Any, noise: int, start: int) -> None:
+    for i in range(w.size):
+        new = p * _load(w[i]) + (q * _load(g[i]) + r)
+        w[i] = _store(_round_stochastic(new, w[i], noise, start + i), w[i])
+
+
+# --- stochastic rounding: the hash and the rounding of nero.functional.rounding ---
+
+
+@numba.njit(**_EXACT)
+def _mix(x: Any) -> Any:
+    x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@numba.njit(**_EXACT)
+def _noise_start(task: Any, step: int) -> Any:
+    return _mix(_mix(_mix(np.uint64(task.seed)) + np.uint64(task.stream)) + np.uint64(step))
+
+
+@numba.njit(**_EXACT)
+def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
+    eps, smallest = _precision(like)
+    if eps == 0 or not math.isfinite(x):
+        return x
+    uniform = np.float64(_mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
+    exponent = max(math.frexp(np.float64(x))[1] - 1, smallest)
+    spacing = math.ldexp(eps, exponent)
+    scaled = np.float64(x) / spacing
+    below = math.floor(scaled)
+    return np.float32((below + (uniform < scaled - below)) * spacing)
+
+
+# --- what Python cannot say: addresses, prefetching, and 16-bit floats ---
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
+    """Read an int64 as the address of elements like ``like``."""
+    pointer = types.CPointer(like)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+    return pointer(types.int64, like), codegen
+
+
+@numba.njit(**_EXACT)
+def _at(address: int, like: Any) -> Any:
+    return numba.carray(_pointer(address, like), (1,))[0]
+
+
+@intrinsic
+def _prefetch(typing_context: Any, address: Any) -> Any:
+    """Ask for a cache line, for reading, into the second-level cache."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        name = "llvm.prefetch.p0"
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(function, [builder.inttoptr(args[0], byte), number(0), number(2), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+def _bitcast(source: Any, target: Any, convert: Any) -> Any:
+    @intrinsic
+    def cast(typing_context: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return convert(builder, args[0])
+
+        return target(source), codegen
+
+    return cast
+
+
+_bits_of = _bitcast(types.float32, types.uint32, lambda b, x: b.bitcast(x, ir.IntType(32)))
+_float_of = _bitcast(types.uint32, types.float32, lambda b, x: b.bitcast(x, ir.FloatType()))
+_half_to_float = _bitcast(
+    types.int16, types.float32, lambda b, x: b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
+)
+_float_to_half = _bitcast(
+    types.float32, types.int16, lambda b, x: b.bitcast(b.fptrunc(x, ir.HalfType()), ir.IntType(16))
+)
+
+
+def _load(x):
+    """Read a stored weight as float32."""
+    raise NotImplementedError
+
+
+def _store(x, like):
+    """Round a float32 to nearest, as weights like ``like`` are stored."""
+    raise NotImplementedError
+
+
+def _precision(like):
+    """Return eps and the exponent of the smallest normal number; eps = 0 where nothing is rounded."""
+    raise NotImplementedError
+
+
+@overload(_load)
+def _load_overload(x):
+    return {
+        types.float32: lambda x: x,
+        types.uint16: lambda x: _float_of(np.uint32(x) << np.uint32(16)),
+        types.int16: lambda x: _half_to_float(x),
+    }[x]
+
+
+@overload(_store)
+def _store_overload(x, like):
+    def bfloat16(x, like):
+        bits = _bits_of(x)
+        odd = (bits >> np.uint32(16)) & np.uint32(1)
+        rounded = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+        return np.uint16(rounded if x == x else np.uint32(0x7FC0))
+
+    return {
+        types.float32: lambda x, like: x,
+        types.uint16: bfloat16,
+        types.int16: lambda x, like: _float_to_half(x),
+    }[like]
+
+
+@overload(_precision)
+def _precision_overload(like):
+    return {
+        types.float32: lambda like: (0.0, 0),
+        types.uint16: lambda like: (2.0**-7, -126),
+        types.int16: lambda like: (2.0**-10, -14),
+    }[like]

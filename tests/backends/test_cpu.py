@@ -1,0 +1,331 @@
+"""The CPU kernel against the plain backend, and its manners as a guest in somebody's process."""
+
+import copy
+import logging
+import math
+import multiprocessing
+import threading
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import nn
+
+import nero.backends
+from nero import Nero, param_groups
+from nero.backends import cpu
+
+pytestmark = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+CONSTRAINTS = ["balanced", "norm", "mean", "none", "initial"]
+
+
+def twins(groups, **options):
+    """Two optimisers of equal parameters, plain and fused, and their parameters."""
+    made = []
+    for fused in (False, True):
+        mine = [{**g, "params": [_copy(p) for p in g["params"]]} for g in groups]
+        made.append((Nero(mine, fused=fused, **options), [p for g in mine for p in g["params"]]))
+    return made
+
+
+def _copy(param):
+    return nn.Parameter(param.detach().clone(memory_format=torch.preserve_format))
+
+
+def step_both(pair, grads):
+    for optimizer, params in pair:
+        for param, grad in zip(params, grads, strict=True):
+            param.grad = torch.empty_like(param).copy_(grad)
+        optimizer.step()
+
+
+def assert_agree(pair, steps):
+    (plain, ours), (kernel, theirs) = pair
+    for p, q in zip(ours, theirs, strict=True):
+        # Both round once a step; sums differ by 1e-8, so now and then one of them rounds the other way, and
+        # such differences add up like a random walk.
+        size = p.detach().abs().max().item() if p.numel() else 0.0
+        ulp = torch.finfo(p.dtype).eps * size
+        assert (
+            (p.detach().double() - q.detach().double()).abs().max().item()
+            <= 2 * ulp * max(1, math.sqrt(steps))
+            if p.numel()
+            else True
+        )
+        torch.testing.assert_close(
+            plain.state[p]["exp_avg_norm"], kernel.state[q]["exp_avg_norm"], rtol=1e-6, atol=0
+        )
+        for counter in ("step", "num_skipped"):
+            assert plain.state[p][counter] == kernel.state[q][counter]
+
+
+def every_layout(dtype):
+    conv = nn.ConvTranspose2d(8, 6, 3, groups=2).to(dtype)
+    grouped = [{**g, "params": [p for _, p in g["params"]]} for g in param_groups(conv)]
+    last = torch.randn(6, 4, 3, 3).to(memory_format=torch.channels_last)
+    rows = [torch.randn(s) for s in [(5, 3), (7, 27), (9, 768), (2, 5000), (16, 2), (4, 1), (13,)]]
+    return [
+        {"params": [nn.Parameter(w.to(dtype)) for w in [*rows, last]]},
+        *grouped,
+        {"params": [nn.Parameter(torch.randn(40, 300).to(dtype))], "neuron_dims": (1,)},
+        {"params": [nn.Parameter(torch.randn(3, 20, 140).to(dtype))], "neuron_dims": (0, 2)},
+        {"params": [nn.Parameter(torch.ones(9).to(dtype))], "role": "gain", "gain_penalty": 0.3},
+    ]
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_agrees_with_plain_over_1000_steps(dtype, constraint):
+    torch.manual_seed(0)
+    pair = twins(every_layout(dtype), constraint=constraint)
+    shapes = [p.shape for p in pair[0][1]]
+    for t in range(1000):
+        grads = [torch.randn(shape).to(dtype) for shape in shapes]
+        if t % 100 == 7:  # non-finite and zero rows
+            for grad in grads:
+                grad[0] *= math.nan
+                grad[-1] *= 0
+        step_both(pair, grads)
+    assert_agree(pair, 1000)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(
+    st.sampled_from([1, 2, 3, 9, 64, 127, 128, 129, 1000, 4097, 200_000]),
+    st.integers(0, 5),
+    st.sampled_from(DTYPES),
+    st.sampled_from(["contiguous", "transposed", "gaps", "reversed order"]),
+    st.sampled_from(CONSTRAINTS),
+    st.booleans(),
+)
+def test_agrees_with_plain_on_any_shape(fan_in, rows, dtype, memory, constraint, maximize):
+    torch.manual_seed(fan_in + rows)
+    weight = torch.randn(rows, fan_in).to(dtype)
+    if memory == "transposed":
+        weight = weight.t().contiguous().t()
+    elif memory == "gaps":
+        weight = torch.randn(rows, 2 * fan_in).to(dtype)[:, :fan_in]
+    elif memory == "reversed order":
+        weight = torch.randn(rows, 2 * fan_in).to(dtype)[:, ::2]
+    pair = [
+        (Nero([param], fused=fused, constraint=constraint, maximize=maximize), [param])
+        for fused, param in ((f, nn.Parameter(_like(weight))) for f in (False, True))
+    ]
+    for _ in range(3):
+        step_both(pair, [torch.randn(rows, fan_in).to(dtype)])
+    assert_agree(pair, 3)
+
+
+def _like(weight):
+    # A copy in the same memory order, gaps included.
+    copied = torch.empty(0, dtype=weight.dtype)
+    size = 1 + sum((n - 1) * s for n, s in zip(weight.shape, weight.stride(), strict=True))
+    storage = torch.zeros(max(size, 0), dtype=weight.dtype)
+    copied = storage.as_strided(weight.shape, weight.stride()) if weight.numel() else weight.clone()
+    return copied.copy_(weight)
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (3, 4)])
+def test_elements_may_lie_apart(shape):
+    weights = [nn.Parameter(_like(torch.randn(*shape, 2)[..., 0])) for _ in range(2)]
+    weights[1].data.copy_(weights[0].data)
+    pair = [
+        (Nero([{"params": [w], "role": "other"}], fused=fused), [w])
+        for w, fused in zip(weights, (False, True), strict=True)
+    ]
+    for _ in range(3):
+        step_both(pair, [torch.randn(shape)])
+    assert_agree(pair, 3)
+
+
+@pytest.mark.parametrize("grad_norm", [1e-36, 1e-22, 1e-9, 1e15, 1e30], ids="{:g}".format)
+def test_sums_hold_where_float32_squares_do_not(grad_norm):
+    torch.manual_seed(0)
+    pair = twins([{"params": [nn.Parameter(torch.randn(4, 512))]}])
+    for _ in range(3):
+        step_both(pair, [torch.randn(4, 512) * grad_norm / math.sqrt(512)])
+    assert_agree(pair, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_stochastic_rounding_draws_the_same_noise(dtype):
+    torch.manual_seed(0)
+    groups = [{"params": [nn.Parameter(torch.randn(s).to(dtype)) for s in [(4, 300), (50,)]]}]
+    pair = twins(groups, stochastic_rounding=True, lr=1e-3, seed=3)
+    for _ in range(20):
+        step_both(pair, [torch.randn(4, 300).to(dtype), torch.randn(50).to(dtype)])
+    for p, q in zip(pair[0][1], pair[1][1], strict=True):
+        # The noise is the same number for number. Where it decides by less than 1e-8 the two part, and a
+        # row that has parted by one weight is a little elsewhere from then on. Other noise: 90% differ.
+        assert (p != q).float().mean() < 0.05
+
+
+def test_stochastic_rounding_keeps_the_mean_turn_of_bfloat16():
+    """At lr 1e-4 over 1,000 steps, along the direction that float32 turns in."""
+    torch.manual_seed(0)
+    start = torch.randn(16, 1024)
+    start = torch.nn.functional.normalize(start - start.mean(dim=1, keepdim=True))
+    direction = torch.randn(16, 1024)
+    direction -= direction.mean(dim=1, keepdim=True)
+    direction -= (direction * start).sum(dim=1, keepdim=True) * start
+    direction /= direction.norm(dim=1, keepdim=True)
+
+    def mean_turn(dtype, **options):
+        param = nn.Parameter(start.clone().to(dtype))
+        optimizer = Nero([param], lr=1e-4, fused=True, **options)
+        for _ in range(1000):
+            param.grad = direction.to(dtype)
+            optimizer.step()
+        return -(param.detach().double() * direction.double()).sum(dim=1).asin().mean().item()
+
+    exact = mean_turn(torch.float32)
+    assert mean_turn(torch.bfloat16) < exact / 3
+    assert mean_turn(torch.bfloat16, stochastic_rounding=True) == pytest.approx(exact, rel=0.02)
+
+
+class TestManners:
+    def model(self):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(256, 1024), nn.LayerNorm(1024), nn.Linear(1024, 256))
+
+    def train(self, model, steps=5):
+        optimizer = Nero(model, fused=True)
+        for t in range(steps):
+            torch.manual_seed(t)
+            for param in model.parameters():
+                param.grad = torch.randn_like(param)
+            optimizer.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    def test_the_number_of_threads_changes_no_bit_and_is_left_alone(self):
+        before = torch.get_num_threads()
+        try:
+            results = []
+            for num_threads in (1, 2, 3):
+                torch.set_num_threads(num_threads)
+                results.append(self.train(self.model()))
+                assert torch.get_num_threads() == num_threads
+        finally:
+            torch.set_num_threads(before)
+        for other in results[1:]:
+            assert all(torch.equal(p, q) for p, q in zip(results[0], other, strict=True))
+
+    def test_two_models_step_from_two_threads(self):
+        expected = self.train(self.model(), steps=20)
+        models = [self.model() for _ in range(2)]
+        grads = []
+        for t in range(20):
+            torch.manual_seed(t)
+            grads.append([torch.randn_like(p) for p in models[0].parameters()])
+
+        def run(model):
+            optimizer = Nero(model, fused=True)
+            for step in grads:
+                for param, grad in zip(model.parameters(), step, strict=True):
+                    param.grad = grad
+                optimizer.step()
+
+        threads = [threading.Thread(target=run, args=(model,)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for model in models:
+            assert all(torch.equal(p, q) for p, q in zip(model.parameters(), expected, strict=True))
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_fork_after_the_first_step_can_go_on(self):
+        torch.set_num_threads(1)  # torch's own threads do not survive a fork
+        expected = self.train(self.model())
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        child = context.Process(target=lambda: results.put(_sum(self.train(self.model()))))
+        child.start()
+        assert results.get(timeout=60) == _sum(expected)
+        child.join()
+
+    def test_without_numba_it_says_so_once_and_goes_on(self, monkeypatch, caplog):
+        monkeypatch.setattr(cpu, "missing", lambda: "numba is not installed")
+        nero.backends._say_once.cache_clear()
+        model = self.model()
+        with caplog.at_level(logging.INFO, logger="nero"):
+            optimizer = Nero(model)
+            for _ in range(2):
+                for param in model.parameters():
+                    param.grad = torch.randn_like(param)
+                optimizer.step()
+        assert [r.message for r in caplog.records] == [
+            "Nero runs on plain torch operations: numba is not installed"
+        ]
+        with pytest.raises(ValueError, match="numba is not installed"):
+            Nero(self.model(), fused=True)
+
+    def test_gradients_may_move(self):
+        model = self.model()
+        optimizer = Nero(model, fused=True)
+        other = copy.deepcopy(model)
+        reference = Nero(other, fused=False)
+        for t in range(3):
+            torch.manual_seed(t)
+            for p, q in zip(model.parameters(), other.parameters(), strict=True):
+                p.grad = torch.randn_like(p)
+                q.grad = p.grad.clone()
+            optimizer.step()
+            reference.step()
+            optimizer.zero_grad(set_to_none=True)
+        for p, q in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+
+
+def _sum(tensors):
+    return sum(t.double().sum().item() for t in tensors)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_a_compiled_step_has_the_kernel_inside(constraint):
+    """With Inductor, which sees one operator that mutates its arguments."""
+    torch.manual_seed(0)
+    models = [
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.GroupNorm(2, 6))
+        for _ in range(2)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    eager, compiled = (
+        Nero(model, lr=torch.tensor(0.01), constraint=constraint, gain_penalty=0.1)
+        for model in models
+    )
+    step = torch.compile(compiled.step, fullgraph=True)
+    for t in range(4):
+        for p, q in zip(*(model.parameters() for model in models), strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        for group in (*eager.param_groups, *compiled.param_groups):
+            group["lr"].fill_(0.01 / (t + 1))
+        eager.step()
+        step()
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(p, q), "the same kernel, so the same bits"
+
+
+def test_a_compiled_training_step_has_the_kernel_inside():
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    x = torch.randn(32, 8)
+
+    def train(model, optimizer):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    optimizers = [Nero(model, lr=torch.tensor(0.01)) for model in models]
+    compiled = torch.compile(train)
+    for _ in range(5):
+        train(models[0], optimizers[0])
+        compiled(models[1], optimizers[1])
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        # Inductor's gradients differ from eager ones in the last bits.
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-5)

@@ -1,0 +1,39 @@
+"""`nero bench` as someone without the repository meets it."""
+
+import json
+
+import pytest
+import torch
+
+from nero.cli import main
+
+QUICK = ["--shapes", "mlp-tiny", "--rounds", "2", "--settle-ms", "0", "--evict-mb", "0.1"]
+
+
+def test_prints_a_table(capsys):
+    assert main(["bench", *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert f"torch {torch.__version__}" in printed
+    assert "mlp-tiny: 672 parameters, float32" in printed
+    assert "nero-plain" in printed
+
+
+def test_prints_json(capsys):
+    assert main(["bench", *QUICK, "--threads", "1", "--dtype", "bfloat16", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (result,) = told["results"]
+    assert result["dtype"] == "bfloat16"
+    assert result["rivals"]["nero"]["share_changed"] > 0.5
+
+
+def test_writes_json_and_prints_the_table(tmp_path, capsys):
+    out = tmp_path / "bench.json"
+    assert main(["bench", *QUICK, "--rivals", "nero", "--json", str(out)]) == 0
+    assert "mlp-tiny" in capsys.readouterr().out
+    assert [*json.loads(out.read_text())["results"][0]["rivals"]] == ["nero"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_says_that_there_is_no_gpu(capsys):
+    assert main(["bench", *QUICK, "--device", "cuda"]) == 2
+    assert "no CUDA device" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from nero.backends import plain
 from nero.backends.geometry import Geometry, task_geometry
@@ -39,8 +40,9 @@ def step_(tasks: Sequence[NeroTask]) -> None:
     """
     by_dtype: dict[torch.dtype, list[tuple[NeroTask, Geometry]]] = {}
     others = []
+    rates = _rates(tasks)
     for task in tasks:
-        if table_lr(task) == 0:
+        if rates[id(task.options)] == 0:
             continue  # changes nothing
         geometry = None if why_not(task.weight) else task_geometry(task)
         if geometry is None or task.weight.numel() == 0:
@@ -48,7 +50,7 @@ def step_(tasks: Sequence[NeroTask]) -> None:
         else:
             by_dtype.setdefault(task.weight.dtype, []).append((task, geometry))
     for dtype, group in by_dtype.items():
-        _run(dtype, group)
+        _run(dtype, group, rates)
     if others:
         plain.step_(others)
 
@@ -65,7 +67,7 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is on {weight.device}"
     if weight.dtype not in _STORED_AS:
         return f"it is {weight.dtype}"
-    if hasattr(weight, "full_tensor"):
+    if type(weight) not in (Tensor, Parameter) and hasattr(weight, "full_tensor"):
         return "it is sharded (a DTensor)"
     return missing()
 
@@ -78,13 +80,15 @@ def missing() -> str | None:
     return None if _HAS_NUMBA else "numba is not installed: pip install 'nero-optim[cpu]'"
 
 
-def _run(dtype: torch.dtype, group: list[tuple[NeroTask, Geometry]]) -> None:
+def _run(
+    dtype: torch.dtype, group: list[tuple[NeroTask, Geometry]], rates: dict[int, float]
+) -> None:
     import numpy as np
 
     from nero.backends.cpu_kernel import RECORD, run
 
     like = np.zeros(1, _STORED_AS[dtype])
-    table = np.array([_record(task, geometry) for task, geometry in group], RECORD)
+    table = np.array([_record(task, geometry, rates) for task, geometry in group], RECORD)
     kinds = tuple((geometry, task.scale is not None) for task, geometry in group)
     slices = _slices(kinds)
     skipped = [np.zeros(len(chunks), np.int64) for chunks in slices]
@@ -106,13 +110,17 @@ def _run(dtype: torch.dtype, group: list[tuple[NeroTask, Geometry]]) -> None:
             group[chunks[index, 0]][0].num_skipped.add_(int(counts[index]))
 
 
-def table_lr(task: NeroTask) -> float:
-    """Return the learning rate as a number."""
-    lr = task.options.lr
-    return lr.item() if isinstance(lr, Tensor) else lr
+def _rates(tasks: Sequence[NeroTask]) -> dict[int, float]:
+    """Return the learning rate of each group's options, as a number."""
+    rates = {}
+    for task in tasks:
+        options = task.options
+        if id(options) not in rates:
+            rates[id(options)] = float(options.lr)
+    return rates
 
 
-def _record(task: NeroTask, geometry: Geometry) -> tuple[Any, ...]:
+def _record(task: NeroTask, geometry: Geometry, rates: dict[int, float]) -> tuple[Any, ...]:
     options = task.options
     radius = task.constraint.radius
     target = math.nan if radius is None or radius == "initial" else radius
@@ -130,7 +138,7 @@ def _record(task: NeroTask, geometry: Geometry) -> tuple[Any, ...]:
         options.stochastic_rounding,
         options.seed,
         task.stream,
-        table_lr(task),
+        rates[id(options)],
         options.beta,
         target,
         options.bias_scale,

@@ -68,25 +68,28 @@ def run(like: Any, table: Any, chunks: Any, skipped: Any) -> None:
 @numba.njit(**_EXACT)
 def _rows(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
     num_skipped = 0
-    fan_in, itemsize = task.fan_inner, like.itemsize
-    stride = task.outer_stride * itemsize
+    fan_in = task.fan_inner
+    stride = task.outer_stride * _size_of(like[0])
     averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer,))
+    weight, grad, radius, sign = task.weight, task.grad, task.radius, task.sign
+    propagate, stochastic, fixed_target = task.propagate != 0, task.stochastic != 0, task.target
+    lr, beta, centre, zero_norm = task.lr, task.beta, task.centre != 0, task.zero_norm
     for row in range(first, last):
-        w_at, g_at = task.weight + row * stride, task.grad + row * stride
+        w_at, g_at = weight + row * stride, grad + row * stride
         w = numba.carray(_pointer(w_at, like[0]), (fan_in,))
         g = numba.carray(_pointer(g_at, like[0]), (fan_in,))
         gg, wg, sg, sw, ww = _sums(w, g, w_at + stride if row + 1 < last else w_at)
         if not (1e-20 < gg < 1e30 and ww < 1e30):
             gg, wg, sg, sw, ww = _sums_float64(w, g)
-        target = task.target if task.radius == 0 else _at(task.radius + 4 * row, np.float32(0))
+        target = fixed_target if radius == 0 else _at(radius + 4 * row, np.float32(0))
         p, q, r, average, moves, is_finite = _turn(
-            gg, task.sign * wg, task.sign * sg, sw, ww,
-            averages[row], fan_in, correction, target, task,
+            gg, sign * wg, sign * sg, sw, ww, averages[row], fan_in,
+            lr, beta, correction, centre, target, zero_norm, sign,
         )  # fmt: skip
-        num_skipped += not is_finite and not task.propagate
-        if is_finite or task.propagate:
+        num_skipped += not is_finite and not propagate
+        if is_finite or propagate:
             averages[row] = average
-            if moves and not task.stochastic:
+            if moves and not stochastic:
                 _write(w, g, p, q, r, g_at + stride if row + 1 < last else g_at)
             elif moves:
                 start = row * task.outer_stride
@@ -100,7 +103,7 @@ def _columns(like: Any, task: Any, first: int, last: int, step: int, correction:
     num_skipped = 0
     outer, b0 = first // task.inner, first % task.inner
     count = last - first
-    size = np.int64(like.itemsize)
+    size = _size_of(like[0])
     base = outer * task.outer_stride + b0 * task.inner_stride
     averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer * task.inner,))
     sums = np.zeros((5, count))
@@ -134,7 +137,8 @@ def _columns(like: Any, task: Any, first: int, last: int, step: int, correction:
         target = task.target if task.radius == 0 else _at(task.radius + 4 * neuron, np.float32(0))
         p[b], q[b], r[b], average, is_moving, is_finite = _turn(
             sums[0, b], task.sign * sums[1, b], task.sign * sums[2, b], sums[3, b], sums[4, b],
-            averages[neuron], fan_in, correction, target, task,
+            averages[neuron], fan_in,
+            task.lr, task.beta, correction, task.centre != 0, target, task.zero_norm, task.sign,
         )  # fmt: skip
         num_skipped += not is_finite and not task.propagate
         moves[b] = is_moving and (is_finite or task.propagate != 0)
@@ -200,13 +204,14 @@ def _elements(like: Any, task: Any, first: int, last: int, step: int, correction
 
 @numba.njit(**_EXACT)
 def _turn(
-    gg: float, wg: float, sg: float, sw: float, ww: float,
-    average: float, n: int, correction: float, target: float, task: Any,
+    gg: float, wg: float, sg: float, sw: float, ww: float, average: float, n: int,
+    lr: float, beta: float, correction: float,
+    centre: bool, target: float, zero_norm: float, sign: float,
 ) -> Any:  # fmt: skip
     """`nero.functional.turn_neurons` for one neuron; ``target`` is NaN where the norm is free."""
-    average_sq = task.beta * np.float64(average) ** 2 + (1 - task.beta) * gg
-    k = task.lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
-    mean = (sw - k * sg) / n if task.centre else 0.0
+    average_sq = beta * np.float64(average) ** 2 + (1 - beta) * gg
+    k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
+    mean = (sw - k * sg) / n if centre else 0.0
     norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
     is_free = math.isnan(target)
     noise = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
@@ -217,16 +222,16 @@ def _turn(
         q, r = -k * p, -mean * p
         moves = gg != 0
     else:
-        grad_mean = sg / n if task.centre else 0.0
+        grad_mean = sg / n if centre else 0.0
         grad_norm_sq = gg - n * grad_mean * grad_mean
         grad_has_direction = grad_norm_sq > noise * gg
-        start = (task.zero_norm if is_free else target) / math.sqrt(
+        start = (zero_norm if is_free else target) / math.sqrt(
             grad_norm_sq if grad_has_direction else 1.0
         )
         p, q, r = 0.0, -start, start * grad_mean
         moves = gg != 0 and grad_has_direction
     new_average = np.float32(math.sqrt(average_sq))
-    p_, q_, r_ = np.float32(p), np.float32(q * task.sign), np.float32(r)
+    p_, q_, r_ = np.float32(p), np.float32(q * sign), np.float32(r)
     is_finite = (
         math.isfinite(p_) and math.isfinite(q_) and math.isfinite(r_) and math.isfinite(new_average)
     )
@@ -237,11 +242,10 @@ def _turn(
 def _sums(w: Any, g: Any, next_row: int) -> Any:
     """Compute the five sums of a row, in float32 over blocks; fetches ``next_row`` meanwhile."""
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
-    num_blocks, itemsize = w.size // BLOCK, w.itemsize
+    num_blocks = w.size // BLOCK
     for block in range(num_blocks):
         at = block * BLOCK
-        for line in range(BLOCK * itemsize // 64):
-            _prefetch(next_row + at * itemsize + line * 64)
+        _prefetch_block(next_row + at * _size_of(w[0]), w[0])
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(BLOCK):
@@ -257,6 +261,8 @@ def _sums(w: Any, g: Any, next_row: int) -> Any:
         total_sw += np.float64(sw)
         total_ww += np.float64(ww)
     rest = num_blocks * BLOCK
+    if rest == w.size:
+        return total_gg, total_wg, total_sg, total_sw, total_ww
     gg64, wg64, sg64, sw64, ww64 = _sums_float64(w[rest:], g[rest:])
     return (
         total_gg + gg64, total_wg + wg64, total_sg + sg64, total_sw + sw64, total_ww + ww64,
@@ -279,11 +285,10 @@ def _sums_float64(w: Any, g: Any) -> Any:
 @numba.njit(**_FAST)
 def _write(w: Any, g: Any, p: Any, q: Any, r: Any, next_row: int) -> None:
     """W <- p*w + q*g + r; fetches ``next_row`` meanwhile."""
-    num_blocks, itemsize = w.size // BLOCK, w.itemsize
+    num_blocks = w.size // BLOCK
     for block in range(num_blocks):
         at = block * BLOCK
-        for line in range(BLOCK * itemsize // 64):
-            _prefetch(next_row + at * itemsize + line * 64)
+        _prefetch_block(next_row + at * _size_of(w[0]), w[0])
         for i in range(BLOCK):
             new = p * _load(w[at + i]) + (q * _load(g[at + i]) + r)
             w[at + i] = _store(new, w[at + i])
@@ -382,6 +387,16 @@ _float_to_half = _bitcast(
 )
 
 
+def _size_of(like):
+    """Return the bytes of one stored weight."""
+    raise NotImplementedError
+
+
+def _prefetch_block(address, like):
+    """Ask for the lines of one block of weights."""
+    raise NotImplementedError
+
+
 def _load(x):
     """Read a stored weight as float32."""
     raise NotImplementedError
@@ -395,6 +410,22 @@ def _store(x, like):
 def _precision(like):
     """Return eps and the exponent of the smallest normal number; eps = 0 where nothing is rounded."""
     raise NotImplementedError
+
+
+@overload(_size_of)
+def _size_of_overload(like):
+    return (lambda like: np.int64(4)) if like == types.float32 else (lambda like: np.int64(2))
+
+
+@overload(_prefetch_block)
+def _prefetch_block_overload(address, like):
+    num_lines = BLOCK * (4 if like == types.float32 else 2) // 64  # a constant, so it is unrolled
+
+    def fetch(address, like):
+        for line in range(num_lines):
+            _prefetch(address + line * 64)
+
+    return fetch
 
 
 @overload(_load)

@@ -13,10 +13,9 @@ Face's Conv1D are ``f, b``: columns. A ConvTranspose is ``f, b, k``, with groups
 of experts stored as (expert, in, out) is ``a, f, b``.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
-
-from torch import Tensor
 
 from nero.backends.task import NeroTask
 
@@ -52,9 +51,12 @@ def task_geometry(task: NeroTask) -> Geometry | None:
         Geometry(outer=1, fan_outer=4, inner=3, fan_inner=1, ...)
     """
     weight, grad = task.weight, task.grad
-    if not _same_memory(weight, grad) or not task.avg_norm.is_contiguous():
+    shape, strides = weight.shape, weight.stride()
+    if weight.dtype != grad.dtype or not task.avg_norm.is_contiguous():
         return None
-    return geometry(tuple(weight.shape), weight.stride(), task.fan_in_dims)
+    if strides != grad.stride() and not _same_memory(shape, strides, grad.stride()):
+        return None
+    return geometry(shape, strides, task.fan_in_dims)
 
 
 @lru_cache(maxsize=4096)
@@ -107,11 +109,6 @@ def _merged(
     return loops
 
 
-def _same_memory(weight: Tensor, grad: Tensor) -> bool:
-    if weight.dtype != grad.dtype or weight.shape != grad.shape:
-        return False
+def _same_memory(shape: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> bool:
     # The stride of a dim of size one says nothing.
-    return all(
-        n == 1 or a == b
-        for n, a, b in zip(weight.shape, weight.stride(), grad.stride(), strict=True)
-    )
+    return all(n == 1 or a == b for n, a, b in zip(shape, ours, theirs, strict=True))

@@ -179,7 +179,8 @@ class RelativeOptimizer(Optimizer):
     def _prepare(self, param: Tensor, group: Group, name: str) -> None:
         """Make the state of a parameter that is new, trainable and has storage, or move it along."""
         state: State | None = self.state.get(param)  # empty if someone only asked for it
-        if state and all(tensor.device == param.device for tensor in state.values()):
+        # A state's tensors are made, and moved, together.
+        if state and next(iter(state.values())).device == param.device:
             return
         if state and not any(tensor.is_meta for tensor in state.values()):
             self.state[param] = {key: tensor.to(param.device) for key, tensor in state.items()}

@@ -65,7 +65,8 @@ class Nero(RelativeOptimizer):
             needs a model.
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
-        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists.
+        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists on a
+            fused kernel. On CPUs that is the extra ``nero-optim[cpu]``.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 2))

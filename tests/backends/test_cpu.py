@@ -263,6 +263,15 @@ class TestManners:
         with pytest.raises(ValueError, match="numba is not installed"):
             Nero(self.model(), fused=True)
 
+    def test_autograd_sees_that_weights_have_changed(self):
+        model = self.model()
+        optimizer = Nero(model, fused=True)
+        loss = model(torch.randn(2, 256)).square().sum()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
     def test_gradients_may_move(self):
         model = self.model()
         optimizer = Nero(model, fused=True)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from nero.backends import compiled, cpu, plain
+from nero.backends import compiled, cpu, plain, triton
 from nero.backends.task import NeroOptions, NeroTask, Nonfinite
 
 Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
@@ -23,6 +23,9 @@ def select_backend(*, fused: bool | None) -> Backend:
         fused: ``None`` picks, ``False`` takes the plain one, ``True`` insists on a kernel (what stands
             in its way is found when a parameter is added: see `why_not_fused`).
 
+    Note:
+        On GPUs ``None`` is plain: the Triton kernel has not been run on one yet, and waits to be asked for.
+
     Example:
         >>> from nero.backends import plain, select_backend
         >>> select_backend(fused=False) is plain.step_
@@ -32,6 +35,8 @@ def select_backend(*, fused: bool | None) -> Backend:
         return plain.step_
     if torch.compiler.is_compiling():
         return plain.step_ if cpu.missing() else compiled.step_
+    if fused:
+        return _step_fused
     if cpu.missing():
         _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")
         return plain.step_
@@ -46,7 +51,14 @@ def why_not_fused(weight: Tensor) -> str | None:
         >>> why_not_fused(torch.zeros(3, device="meta"))
         'it is on meta'
     """
-    return cpu.why_not(weight)
+    return triton.why_not_device(weight.device) if weight.is_cuda else cpu.why_not(weight)
+
+
+def _step_fused(tasks: Sequence[NeroTask]) -> None:
+    on_gpu = [task for task in tasks if task.weight.is_cuda]
+    if on_gpu:
+        triton.step_(on_gpu)
+    cpu.step_([task for task in tasks if not task.weight.is_cuda])
 
 
 @cache

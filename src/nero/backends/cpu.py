@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 
 from nero.backends import plain
@@ -104,6 +105,8 @@ def _run(
     for helper in helpers:
         helper.result()
 
+    # Autograd must see that weights have changed, although no torch operation changed them.
+    increment_version([task.weight for task, _ in group])
     torch._foreach_add_([task.step for task, _ in group], 1)
     for chunks, counts in zip(slices, skipped, strict=True):
         for index in counts.nonzero()[0]:

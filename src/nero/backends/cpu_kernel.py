@@ -14,9 +14,17 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload
+
+from nero.backends.cpu_memory import (
+    BLOCK,
+    load,
+    pointer,
+    precision,
+    prefetch_block,
+    read_at,
+    size_of,
+    store,
+)
 
 # One record a tensor. Addresses and counts are int64; strides count elements.
 RECORD = np.dtype(
@@ -29,7 +37,6 @@ RECORD = np.dtype(
         *((name, np.float64) for name in ("lr", "beta", "target", "zero_norm", "penalty", "sign")),
     ]
 )
-BLOCK = 128
 COLUMNS = 128  # neurons of a chunk that lie side by side
 
 _FAST: dict[str, Any] = {
@@ -53,7 +60,7 @@ def run(like: Any, table: Any, chunks: Any, skipped: Any) -> None:
         first, last = chunks[index, 1], chunks[index, 2]
         if task.lr == 0:
             continue
-        step = _at(task.step, np.int64(0)) + 1
+        step = read_at(task.step, np.int64(0)) + 1
         correction = 1.0
         if task.beta > 0:
             correction = -math.expm1(step * math.log(task.beta))
@@ -69,19 +76,19 @@ def run(like: Any, table: Any, chunks: Any, skipped: Any) -> None:
 def _rows(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
     num_skipped = 0
     fan_in = task.fan_inner
-    stride = task.outer_stride * _size_of(like[0])
-    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer,))
+    stride = task.outer_stride * size_of(like[0])
+    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer,))
     weight, grad, radius, sign = task.weight, task.grad, task.radius, task.sign
     propagate, stochastic, fixed_target = task.propagate != 0, task.stochastic != 0, task.target
     lr, beta, centre, zero_norm = task.lr, task.beta, task.centre != 0, task.zero_norm
     for row in range(first, last):
         w_at, g_at = weight + row * stride, grad + row * stride
-        w = numba.carray(_pointer(w_at, like[0]), (fan_in,))
-        g = numba.carray(_pointer(g_at, like[0]), (fan_in,))
+        w = numba.carray(pointer(w_at, like[0]), (fan_in,))
+        g = numba.carray(pointer(g_at, like[0]), (fan_in,))
         gg, wg, sg, sw, ww = _sums(w, g, w_at + stride if row + 1 < last else w_at)
         if not (1e-20 < gg < 1e30 and ww < 1e30):
             gg, wg, sg, sw, ww = _sums_float64(w, g)
-        target = fixed_target if radius == 0 else _at(radius + 4 * row, np.float32(0))
+        target = fixed_target if radius == 0 else read_at(radius + 4 * row, np.float32(0))
         p, q, r, average, moves, is_finite = _turn(
             gg, sign * wg, sign * sg, sw, ww, averages[row], fan_in,
             lr, beta, correction, centre, target, zero_norm, sign,
@@ -103,17 +110,17 @@ def _columns(like: Any, task: Any, first: int, last: int, step: int, correction:
     num_skipped = 0
     outer, b0 = first // task.inner, first % task.inner
     count = last - first
-    size = _size_of(like[0])
+    size = size_of(like[0])
     base = outer * task.outer_stride + b0 * task.inner_stride
-    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer * task.inner,))
+    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer * task.inner,))
     sums = np.zeros((5, count))
     for f in range(task.fan_outer):
         at = (base + f * task.fan_outer_stride) * size
-        w = numba.carray(_pointer(task.weight + at, like[0]), (count * max(task.inner_stride, 1),))
-        g = numba.carray(_pointer(task.grad + at, like[0]), (count * max(task.inner_stride, 1),))
+        w = numba.carray(pointer(task.weight + at, like[0]), (count * max(task.inner_stride, 1),))
+        g = numba.carray(pointer(task.grad + at, like[0]), (count * max(task.inner_stride, 1),))
         if task.fan_inner == 1:
             for b in range(count):
-                x, y = np.float64(_load(w[b])), np.float64(_load(g[b]))
+                x, y = np.float64(load(w[b])), np.float64(load(g[b]))
                 sums[0, b] += y * y
                 sums[1, b] += x * y
                 sums[2, b] += y
@@ -134,7 +141,9 @@ def _columns(like: Any, task: Any, first: int, last: int, step: int, correction:
     fan_in = task.fan_outer * task.fan_inner
     for b in range(count):
         neuron = first + b
-        target = task.target if task.radius == 0 else _at(task.radius + 4 * neuron, np.float32(0))
+        target = (
+            task.target if task.radius == 0 else read_at(task.radius + 4 * neuron, np.float32(0))
+        )
         p[b], q[b], r[b], average, is_moving, is_finite = _turn(
             sums[0, b], task.sign * sums[1, b], task.sign * sums[2, b], sums[3, b], sums[4, b],
             averages[neuron], fan_in,
@@ -148,16 +157,16 @@ def _columns(like: Any, task: Any, first: int, last: int, step: int, correction:
     for f in range(task.fan_outer):
         offset = base + f * task.fan_outer_stride
         w = numba.carray(
-            _pointer(task.weight + offset * size, like[0]), (count * max(task.inner_stride, 1),)
+            pointer(task.weight + offset * size, like[0]), (count * max(task.inner_stride, 1),)
         )
         g = numba.carray(
-            _pointer(task.grad + offset * size, like[0]), (count * max(task.inner_stride, 1),)
+            pointer(task.grad + offset * size, like[0]), (count * max(task.inner_stride, 1),)
         )
         if task.fan_inner == 1 and not task.stochastic:
             for b in range(count):
-                x = _load(w[b])
-                new = p[b] * x + (q[b] * _load(g[b]) + r[b])
-                w[b] = _store(new, w[b]) if moves[b] else w[b]
+                x = load(w[b])
+                new = p[b] * x + (q[b] * load(g[b]) + r[b])
+                w[b] = store(new, w[b]) if moves[b] else w[b]
         else:
             for b in range(count):
                 start = b * task.inner_stride
@@ -176,15 +185,15 @@ def _elements(like: Any, task: Any, first: int, last: int, step: int, correction
     """Parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
     num_skipped = 0
     stride = task.outer_stride
-    w = numba.carray(_pointer(task.weight, like[0]), (task.outer * stride + 1,))
-    g = numba.carray(_pointer(task.grad, like[0]), (task.outer * stride + 1,))
-    averages = numba.carray(_pointer(task.avg_norm, np.float32(0)), (task.outer,))
-    scale = np.float64(_at(task.scale, np.float32(0)))
+    w = numba.carray(pointer(task.weight, like[0]), (task.outer * stride + 1,))
+    g = numba.carray(pointer(task.grad, like[0]), (task.outer * stride + 1,))
+    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer,))
+    scale = np.float64(read_at(task.scale, np.float32(0)))
     noise = _noise_start(task, step)
     for i in range(first, last):
         at = i * stride
-        grad = task.sign * np.float64(_load(g[at]))
-        grad = grad + task.penalty * (np.float64(_load(w[at])) - 1.0)
+        grad = task.sign * np.float64(load(g[at]))
+        grad = grad + task.penalty * (np.float64(load(w[at])) - 1.0)
         average_sq = task.beta * np.float64(averages[i]) ** 2 + (1 - task.beta) * grad * grad
         denominator = average_sq if average_sq != 0 else 1.0
         q = np.float32(-task.lr * scale * math.sqrt(correction / denominator))
@@ -194,11 +203,11 @@ def _elements(like: Any, task: Any, first: int, last: int, step: int, correction
         if is_finite or task.propagate:
             averages[i] = average
             if grad != 0:
-                new = _load(w[at]) + q * np.float32(grad)
+                new = load(w[at]) + q * np.float32(grad)
                 if task.stochastic:
-                    w[at] = _store(_round_stochastic(new, w[at], noise, i), w[at])
+                    w[at] = store(_round_stochastic(new, w[at], noise, i), w[at])
                 else:
-                    w[at] = _store(new, w[at])
+                    w[at] = store(new, w[at])
     return num_skipped
 
 
@@ -245,11 +254,11 @@ def _sums(w: Any, g: Any, next_row: int) -> Any:
     num_blocks = w.size // BLOCK
     for block in range(num_blocks):
         at = block * BLOCK
-        _prefetch_block(next_row + at * _size_of(w[0]), w[0])
+        prefetch_block(next_row + at * size_of(w[0]), w[0])
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(BLOCK):
-            x, y = _load(w[at + i]), _load(g[at + i])
+            x, y = load(w[at + i]), load(g[at + i])
             gg += y * y
             wg += x * y
             sg += y
@@ -273,7 +282,7 @@ def _sums(w: Any, g: Any, next_row: int) -> Any:
 def _sums_float64(w: Any, g: Any) -> Any:
     gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(w.size):
-        x, y = np.float64(_load(w[i])), np.float64(_load(g[i]))
+        x, y = np.float64(load(w[i])), np.float64(load(g[i]))
         gg += y * y
         wg += x * y
         sg += y
@@ -288,19 +297,19 @@ def _write(w: Any, g: Any, p: Any, q: Any, r: Any, next_row: int) -> None:
     num_blocks = w.size // BLOCK
     for block in range(num_blocks):
         at = block * BLOCK
-        _prefetch_block(next_row + at * _size_of(w[0]), w[0])
+        prefetch_block(next_row + at * size_of(w[0]), w[0])
         for i in range(BLOCK):
-            new = p * _load(w[at + i]) + (q * _load(g[at + i]) + r)
-            w[at + i] = _store(new, w[at + i])
+            new = p * load(w[at + i]) + (q * load(g[at + i]) + r)
+            w[at + i] = store(new, w[at + i])
     for i in range(num_blocks * BLOCK, w.size):
-        w[i] = _store(p * _load(w[i]) + (q * _load(g[i]) + r), w[i])
+        w[i] = store(p * load(w[i]) + (q * load(g[i]) + r), w[i])
 
 
 @numba.njit(**_EXACT)
 def _write_stochastic(w: Any, g: Any, p: Any, q: Any, r: Any, noise: int, start: int) -> None:
     for i in range(w.size):
-        new = p * _load(w[i]) + (q * _load(g[i]) + r)
-        w[i] = _store(_round_stochastic(new, w[i], noise, start + i), w[i])
+        new = p * load(w[i]) + (q * load(g[i]) + r)
+        w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
 
 
 # --- stochastic rounding: the hash and the rounding of nero.functional.rounding ---
@@ -321,7 +330,7 @@ def _noise_start(task: Any, step: int) -> Any:
 
 @numba.njit(**_EXACT)
 def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
-    eps, smallest = _precision(like)
+    eps, smallest = precision(like)
     if eps == 0 or not math.isfinite(x):
         return x
     uniform = np.float64(_mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
@@ -330,132 +339,3 @@ def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
     scaled = np.float64(x) / spacing
     below = math.floor(scaled)
     return np.float32((below + (uniform < scaled - below)) * spacing)
-
-
-# --- what Python cannot say: addresses, prefetching, and 16-bit floats ---
-
-
-@intrinsic
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """Read an int64 as the address of elements like ``like``."""
-    pointer = types.CPointer(like)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(pointer))
-
-    return pointer(types.int64, like), codegen
-
-
-@numba.njit(**_EXACT)
-def _at(address: int, like: Any) -> Any:
-    return numba.carray(_pointer(address, like), (1,))[0]
-
-
-@intrinsic
-def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Ask for a cache line, for reading, into the second-level cache."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        name = "llvm.prefetch.p0"
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [builder.inttoptr(args[0], byte), number(0), number(2), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-def _bitcast(source: Any, target: Any, convert: Any) -> Any:
-    @intrinsic
-    def cast(typing_context: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return convert(builder, args[0])
-
-        return target(source), codegen
-
-    return cast
-
-
-_bits_of = _bitcast(types.float32, types.uint32, lambda b, x: b.bitcast(x, ir.IntType(32)))
-_float_of = _bitcast(types.uint32, types.float32, lambda b, x: b.bitcast(x, ir.FloatType()))
-_half_to_float = _bitcast(
-    types.int16, types.float32, lambda b, x: b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
-)
-_float_to_half = _bitcast(
-    types.float32, types.int16, lambda b, x: b.bitcast(b.fptrunc(x, ir.HalfType()), ir.IntType(16))
-)
-
-
-def _size_of(like):
-    """Return the bytes of one stored weight."""
-    raise NotImplementedError
-
-
-def _prefetch_block(address, like):
-    """Ask for the lines of one block of weights."""
-    raise NotImplementedError
-
-
-def _load(x):
-    """Read a stored weight as float32."""
-    raise NotImplementedError
-
-
-def _store(x, like):
-    """Round a float32 to nearest, as weights like ``like`` are stored."""
-    raise NotImplementedError
-
-
-def _precision(like):
-    """Return eps and the exponent of the smallest normal number; eps = 0 where nothing is rounded."""
-    raise NotImplementedError
-
-
-@overload(_size_of)
-def _size_of_overload(like):
-    return (lambda like: np.int64(4)) if like == types.float32 else (lambda like: np.int64(2))
-
-
-@overload(_prefetch_block)
-def _prefetch_block_overload(address, like):
-    num_lines = BLOCK * (4 if like == types.float32 else 2) // 64  # a constant, so it is unrolled
-
-    def fetch(address, like):
-        for line in range(num_lines):
-            _prefetch(address + line * 64)
-
-    return fetch
-
-
-@overload(_load)
-def _load_overload(x):
-    return {
-        types.float32: lambda x: x,
-        types.uint16: lambda x: _float_of(np.uint32(x) << np.uint32(16)),
-        types.int16: lambda x: _half_to_float(x),
-    }[x]
-
-
-@overload(_store)
-def _store_overload(x, like):
-    def bfloat16(x, like):
-        bits = _bits_of(x)
-        odd = (bits >> np.uint32(16)) & np.uint32(1)
-        rounded = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-        return np.uint16(rounded if x == x else np.uint32(0x7FC0))
-
-    return {
-        types.float32: lambda x, like: x,
-        types.uint16: bfloat16,
-        types.int16: lambda x, like: _float_to_half(x),
-    }[like]
-
-
-@overload(_precision)
-def _precision_overload(like):
-    return {
-        types.float32: lambda like: (0.0, 0),
-        types.uint16: lambda like: (2.0**-7, -126),
-        types.int16: lambda like: (2.0**-10, -14),
-    }[like]

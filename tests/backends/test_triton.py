@@ -1,0 +1,130 @@
+"""The Triton backend without a GPU: its kernels in the interpreter, and compiled for three GPUs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from backends import triton_in_interpreter as cases
+from nero.backends import triton as backend
+from nero.backends.triton_table import Numbers, Row
+
+pytest.importorskip("triton")
+
+
+def python(*arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_kernels_agree_with_plain_in_the_interpreter():
+    path = Path(__file__).with_name("triton_in_interpreter.py")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
+    printed = python("-m", "pytest", str(path), *options, TRITON_INTERPRET="1")
+    assert "passed" in printed
+    assert "skipped" not in printed
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("target", "dtype", "stochastic", "wide_load"),
+    [
+        (("cuda", 80, 32), "float32", False, "ld.global.v4.b32"),
+        (("cuda", 90, 32), "bfloat16", True, "ld.global.v4.b32"),
+        (("hip", "gfx942", 64), "float16", True, "global_load_dwordx4"),
+    ],
+    ids=["sm_80", "sm_90", "gfx942"],
+)
+def test_kernels_compile(target, dtype, stochastic, wide_load):
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as compile_triton
+
+    from nero.backends.triton_kernels import advance_kernel, step_kernel
+
+    target = GPUTarget(*target)
+    table = {"table": "*i64", "numbers": "*fp64", "factors": "*fp64", "seeds": "*i64"}
+    for kernel, more, constants in [
+        (advance_kernel, {"num_tasks": "i32"}, {"BLOCK": 128}),
+        (step_kernel, {"tiles": "*i32"}, {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic}),
+    ]:
+        signature = {**table, **more, **dict.fromkeys(constants, "constexpr")}
+        source = ASTSource(kernel, signature, constants)
+        compiled = compile_triton(source, target=target, options=backend._COMPILATION)
+        assert compiled.asm["cubin" if target.backend == "cuda" else "hsaco"]
+    text = compiled.asm["ptx" if target.backend == "cuda" else "amdgcn"]
+    assert wide_load in text, "aligned rows are read 128 bits at a time"
+    assert "st.local" not in text, "registers must do"
+
+
+def test_columns_of_the_table_have_the_names_of_its_fields():
+    from nero.backends import triton_kernels
+
+    for fields in (Row._fields, Numbers._fields):
+        for i, name in enumerate(fields):
+            assert getattr(triton_kernels, name.upper()).value == i, name
+
+
+def test_importing_the_backend_does_not_import_triton_or_numpy():
+    code = (
+        "import sys, torch; had = {m for m in ('triton', 'numpy') if m in sys.modules}; "
+        "import nero.backends.triton; print({m for m in ('triton', 'numpy') if m in sys.modules} - had)"
+    )
+    assert python("-c", code).strip() == "set()"
+
+
+class TestWhyNot:
+    @pytest.fixture(autouse=True)
+    def _forget(self, monkeypatch):
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+        backend.why_not_device.cache_clear()
+        yield
+        backend.why_not_device.cache_clear()
+
+    def test_names_the_cpu(self):
+        assert backend.why_not(cases.balanced((4, 5), (1,))) == "on the CPU"
+
+    def test_names_a_missing_triton(self, monkeypatch):
+        monkeypatch.setattr(backend, "find_spec", lambda name: None)
+        assert backend.why_not(cases.balanced((4, 5), (1,))) == "triton is not installed"
+
+    def test_names_a_subclass(self):
+        task = cases.balanced((4, 5), (1,))
+        weight = torch.Tensor._make_subclass(type("Sharded", (torch.Tensor,), {}), task.weight)
+        assert "Sharded" in backend.why_not(task._replace(weight=weight))
+
+    def test_names_another_device(self):
+        task = cases.balanced((4, 5), (1,))
+        task = task._replace(weight=task.weight.to("meta"), grad=task.grad.to("meta"))
+        assert backend.why_not(task) == "on the device meta"
+
+    def test_names_an_old_gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+        assert "Volta" in backend.why_not_device(torch.device("cuda", 0))
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+        assert backend.why_not_device(torch.device("cuda", 1)) is None
+
+    def test_what_it_names_takes_the_plain_backend(self):
+        task = cases.balanced((4, 5), (1,))
+        task.grad.normal_()
+        other = cases.twin(task)
+        backend.step_([task])
+        cases.plain.step_([other])
+        assert torch.equal(task.weight, other.weight)
+
+
+def test_a_copy_during_the_capture_of_a_graph_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="set_to_none=False"):
+        backend._to_device(torch.zeros(3), torch.device("cuda"))

@@ -128,6 +128,19 @@ def _like(weight):
     return copied.copy_(weight)
 
 
+def test_two_neuron_loops_with_a_gap_between_them():
+    pair = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        experts = nn.Parameter(torch.randn(2, 6, 8)[:, :3])  # strides (48, 8, 1)
+        group = {"params": [experts], "neuron_dims": (0, 1), "fused": fused}
+        pair.append((Nero([group]), [experts]))
+    assert pair[0][1][0].stride() == (48, 8, 1)
+    for _ in range(3):
+        step_both(pair, [torch.randn(2, 3, 8)])
+    assert_agree(pair, 3)
+
+
 @pytest.mark.parametrize("shape", [(7,), (7, 1), (3, 4)])
 def test_elements_may_lie_apart(shape):
     weights = [nn.Parameter(_like(torch.randn(*shape, 2)[..., 0])) for _ in range(2)]

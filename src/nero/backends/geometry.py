@@ -80,8 +80,8 @@ def geometry(
     if loops:
         return None
     (k, k_stride), (b, b_stride), (f, f_stride), (a, a_stride) = filled
-    if f == 1:  # one kind of neuron loop: call it the outer one
-        a, a_stride, b, b_stride = b if a == 1 else a, b_stride if a == 1 else a_stride, 1, 0
+    if f == 1 and a == 1:  # a single neuron loop: call it the outer one
+        a, a_stride, b, b_stride = b, b_stride, 1, 0
     innermost = k_stride if k > 1 else b_stride if b > 1 else 1
     if innermost != 1 and not (k == 1 and b == 1):
         return None

@@ -141,6 +141,22 @@ def test_two_neuron_loops_with_a_gap_between_them():
     assert_agree(pair, 3)
 
 
+def test_elements_with_a_gap_between_rows():
+    torch.manual_seed(0)
+    storage = torch.randn(2, 6)
+    pair = []
+    for fused in (False, True):
+        gains = nn.Parameter(storage.clone()[:, :3])
+        pair.append((Nero([{"params": [gains], "role": "gain"}], fused=fused), [gains]))
+    before = pair[1][1][0].detach().clone()
+    for _ in range(3):
+        for optimizer, (gains,) in pair:
+            gains.grad = torch.ones(2, 6)[:, :3]
+            optimizer.step()
+    assert (pair[1][1][0] != before).all()
+    assert_agree(pair, 3)
+
+
 @pytest.mark.parametrize("shape", [(7,), (7, 1), (3, 4)])
 def test_elements_may_lie_apart(shape):
     weights = [nn.Parameter(_like(torch.randn(*shape, 2)[..., 0])) for _ in range(2)]

@@ -355,8 +355,8 @@ class TestStochasticRounding:
 
 
 def gaps() -> NeroTask:
-    task = balanced((2, 3, 8), (2,))
-    storage = torch.zeros(2, 6, 8), torch.zeros(2, 6, 8)
+    task = balanced((2, 3), ())  # elements, in two rows that do not meet
+    storage = torch.zeros(2, 6), torch.zeros(2, 6)
     weight, grad = (whole[:, :3] for whole in storage)
     return task._replace(weight=weight.copy_(task.weight), grad=grad)
 

@@ -9,11 +9,19 @@ import torch
 from torch import Tensor
 
 from nero.backends import compiled, cpu, plain, triton
-from nero.backends.task import NeroOptions, NeroTask, Nonfinite
+from nero.backends.task import NONFINITE, NeroOptions, NeroTask, Nonfinite
 
 Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
 
-__all__ = ["Backend", "NeroOptions", "NeroTask", "Nonfinite", "select_backend", "why_not_fused"]
+__all__ = [
+    "NONFINITE",
+    "Backend",
+    "NeroOptions",
+    "NeroTask",
+    "Nonfinite",
+    "select_backend",
+    "why_not_fused",
+]
 
 
 def select_backend(*, fused: bool | None) -> Backend:

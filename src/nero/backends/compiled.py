@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from nero.backends import cpu, plain
-from nero.backends.task import NeroOptions, NeroTask, Nonfinite
+from nero.backends.task import NONFINITE, NeroOptions, NeroTask
 from nero.functional import Sphere
 
-_NONFINITE: tuple[Nonfinite, ...] = ("skip", "raise", "propagate")
 _INITIAL = -1.0  # stands for Sphere(radius="initial"), as NaN does for a free radius
 
 
@@ -93,7 +92,7 @@ def _integers(task: NeroTask) -> list[int]:
     return [
         int(task.constraint.centre),
         int(options.maximize),
-        _NONFINITE.index(options.nonfinite),
+        NONFINITE.index(options.nonfinite),
         int(options.stochastic_rounding),
         options.seed,
         task.stream,
@@ -119,7 +118,7 @@ def _task(five: Any, lr: Tensor, ints: Any, floats: Any, scales: Any, radii: Any
         bias_scale=bias_scale,
         gain_penalty=gain_penalty,
         maximize=bool(maximize),
-        nonfinite=_NONFINITE[nonfinite],
+        nonfinite=NONFINITE[nonfinite],
         stochastic_rounding=bool(stochastic),
         seed=seed,
     )

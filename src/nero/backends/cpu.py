@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
-from torch.nn import Parameter
 
 from nero.backends import plain
 from nero.backends.geometry import Geometry, task_geometry
 from nero.backends.task import NeroTask
+from nero.functional.sharding import is_sharded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,7 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is on {weight.device}"
     if weight.dtype not in _STORED_AS:
         return f"it is {weight.dtype}"
-    if type(weight) not in (Tensor, Parameter) and hasattr(weight, "full_tensor"):
+    if is_sharded(weight):
         return "it is sharded (a DTensor)"
     return missing()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nero.backends.task import NeroTask
 from nero.functional import Updated, nero_elements, nero_neurons, uniform_noise, working_dtype
-from nero.functional.sharding import whole
+from nero.functional.sharding import is_sharded, whole
 
 # Weights worked on at once, so that what one operation leaves is in cache for the next, and temporary
 # memory is that of a block and not of a tensor.
@@ -37,7 +37,7 @@ def _blocks(task: NeroTask) -> Iterator[tuple[NeroTask, int]]:
     """Cut a task into pieces of whole neurons, each with the position of its first weight."""
     weight = task.weight
     size = weight.numel()
-    is_cut = size > _BLOCK and 0 not in task.fan_in_dims and not hasattr(weight, "full_tensor")
+    is_cut = size > _BLOCK and 0 not in task.fan_in_dims and not is_sharded(weight)
     if not is_cut or torch.compiler.is_compiling():
         yield task, 0
         return

@@ -1,12 +1,13 @@
 """One parameter's update, as every backend receives it."""
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from torch import Tensor
 
 from nero.functional import Sphere
 
 Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
+NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
 
 
 class NeroOptions(NamedTuple):

@@ -41,6 +41,9 @@ class RelativeOptimizer(Optimizer):
     A subclass implements `_new_state` and `_update`.
     """
 
+    # State that a checkpoint need not have, because an older version did not write it.
+    _optional_state: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         if isinstance(params, nn.Module):
@@ -49,9 +52,6 @@ class RelativeOptimizer(Optimizer):
         elif overrides:
             raise TypeError("overrides match parameter names: pass the model, not its parameters")
         super().__init__(params, defaults)
-
-    # State that a checkpoint need not have, because an older version did not write it.
-    _optional_state: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def _new_state(self, param: Tensor, group: Group) -> State:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nero.backends import NeroOptions, NeroTask, Nonfinite, select_backend, why_not_fused
+from nero.backends import NONFINITE, NeroOptions, NeroTask, Nonfinite, select_backend, why_not_fused
 from nero.functional import (
     BALANCED,
     UNCONSTRAINED,
@@ -19,13 +19,11 @@ from nero.functional import (
     sum_dtype,
     working_dtype,
 )
-from nero.functional.sharding import whole
+from nero.functional.sharding import is_sharded, whole
 from nero.layout import Layout, Overrides, layout_from_options
 from nero.optim.base import Group, Params, RelativeOptimizer, State, Work, scalar
 from nero.optim.checks import check_non_negative, check_unit_interval, warn_no_foreach
 from nero.optim.projection import project_param_
-
-_NONFINITE = ("skip", "raise", "propagate")
 
 
 class Nero(RelativeOptimizer):
@@ -140,7 +138,7 @@ class Nero(RelativeOptimizer):
                 f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
                 "the fastest implementation that there is"
             )
-        if group["stochastic_rounding"] and hasattr(param, "full_tensor"):
+        if group["stochastic_rounding"] and is_sharded(param):
             raise RuntimeError(
                 f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
             )
@@ -153,8 +151,8 @@ class Nero(RelativeOptimizer):
             raise ValueError(
                 f"Invalid bias_scale value: {group['bias_scale']}; it must be positive"
             )
-        if group["nonfinite"] not in _NONFINITE:
-            raise ValueError(f"nonfinite must be one of {_NONFINITE}, not {group['nonfinite']!r}")
+        if group["nonfinite"] not in NONFINITE:
+            raise ValueError(f"nonfinite must be one of {NONFINITE}, not {group['nonfinite']!r}")
         if group["weight_decay"] != 0:
             raise ValueError(
                 f"weight_decay must be 0 but is {group['weight_decay']}: Nero fixes the norm of every "

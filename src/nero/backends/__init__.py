@@ -15,6 +15,7 @@ Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
 
 __all__ = [
     "NONFINITE",
+    "PLANNING",
     "Backend",
     "NeroOptions",
     "NeroTask",
@@ -67,6 +68,10 @@ def _step_fused(tasks: Sequence[NeroTask]) -> None:
     if on_gpu:
         triton.step_(on_gpu)
     cpu.step_([task for task in tasks if not task.weight.is_cuda])
+
+
+# Backends that do, for parameters in plain memory of a CPU, what `cpu.Plan` does.
+PLANNING: tuple[Backend, ...] = (cpu.step_, _step_fused)
 
 
 @cache

@@ -9,11 +9,11 @@ Needs the extra `nero-optim[cpu]`.
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,31 +29,48 @@ if TYPE_CHECKING:
 
 # How a dtype's numbers are stored, as numpy calls it: it has no bfloat16.
 _STORED_AS = {torch.float32: "float32", torch.bfloat16: "uint16", torch.float16: "int16"}
-_CHUNK = 1 << 17  # weights that one thread walks at a time
-_SLICE = 1 << 20  # weights that one thread takes at a time
-_SERIAL = 1 << 16  # weights below which waking a second thread costs more than it saves
+_LARGEST_SLICE = 1 << 20  # weights that one thread takes at a time, at most
+_SMALLEST_SLICE = 1 << 16
 
 
 def step_(tasks: Sequence[NeroTask]) -> None:
-    """Update, in place, the weights and state of every task; gradients are only read.
+    """Update, in place, the weights and state of every task; gradients are only read."""
+    Plan(tasks).step_([task.grad for task in tasks], [float(task.options.lr) for task in tasks])
 
-    A task that the kernel cannot walk goes through the plain backend.
+
+class Plan:
+    """A step that is worked out once, and taken as often as nothing but gradients and rates change.
+
+    Tasks that the kernel cannot walk go through the plain backend.
+
+    Args:
+        tasks: what to update; their gradients and learning rates serve as examples.
     """
-    by_dtype: dict[torch.dtype, list[tuple[NeroTask, Geometry]]] = {}
-    others = []
-    rates = _rates(tasks)
-    for task in tasks:
-        if rates[id(task.options)] == 0:
-            continue  # changes nothing
-        geometry = None if why_not(task.weight) else task_geometry(task)
-        if geometry is None or task.weight.numel() == 0:
-            others.append(task)
-        else:
-            by_dtype.setdefault(task.weight.dtype, []).append((task, geometry))
-    for dtype, group in by_dtype.items():
-        _run(dtype, group, rates)
-    if others:
-        plain.step_(others)
+
+    def __init__(self, tasks: Sequence[NeroTask]) -> None:
+        walkable: dict[tuple[str, torch.dtype], list[tuple[int, NeroTask, Geometry]]] = {}
+        self._others: list[tuple[int, NeroTask]] = []
+        for index, task in enumerate(tasks):
+            geometry = None if why_not(task.weight) else task_geometry(task)
+            if geometry is None or task.weight.numel() == 0:
+                self._others.append((index, task))
+            else:
+                kernel, geometry = _kernel(task, geometry)
+                key = kernel, task.weight.dtype
+                walkable.setdefault(key, []).append((index, task, geometry))
+        # The longest first, so that threads finish together.
+        self._tables = [_Table(*key, rows) for key, rows in walkable.items()]
+        self._tables.sort(key=lambda table: -table.size)
+
+    def step_(self, grads: Sequence[Tensor], rates: Sequence[float]) -> None:
+        """Take the step, with the gradient and the learning rate of each task."""
+        for table in self._tables:
+            table.renew(grads, rates)
+        _share_out([piece for table in self._tables for piece in table.pieces])
+        for table in self._tables:
+            table.finish()
+        if self._others:
+            plain.step_([_renewed(task, grads[i], rates[i]) for i, task in self._others])
 
 
 def why_not(weight: Tensor) -> str | None:
@@ -70,7 +87,20 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is {weight.dtype}"
     if is_sharded(weight):
         return "it is sharded (a DTensor)"
+    if not is_plannable(weight):
+        return f"it is a {type(weight).__name__}, whose memory is its own affair"
     return missing()
+
+
+def is_plannable(weight: Tensor) -> bool:
+    """Tell, quickly, whether a parameter has memory that a plan can rely on.
+
+    Example:
+        >>> from nero.backends.cpu import is_plannable
+        >>> is_plannable(torch.zeros(3, device="meta"))
+        False
+    """
+    return weight.is_cpu and type(weight).__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
 _HAS_NUMBA = find_spec("numba") is not None
@@ -81,67 +111,108 @@ def missing() -> str | None:
     return None if _HAS_NUMBA else "numba is not installed: pip install 'nero-optim[cpu]'"
 
 
-def _run(
-    dtype: torch.dtype, group: list[tuple[NeroTask, Geometry]], rates: dict[int, float]
-) -> None:
-    import numpy as np
+class _Table:
+    """The tasks of one kernel and dtype as one record each, cut into pieces that threads take in turn."""
 
-    from nero.backends.cpu_kernel import RECORD, run
+    def __init__(
+        self, kernel: str, dtype: torch.dtype, rows: Sequence[tuple[int, NeroTask, Geometry]]
+    ) -> None:
+        import numpy as np
 
-    like = np.zeros(1, _STORED_AS[dtype])
-    table = np.array([_record(task, geometry, rates) for task, geometry in group], RECORD)
-    kinds = tuple((geometry, task.scale is not None) for task, geometry in group)
-    slices = _slices(kinds)
-    skipped = [np.zeros(len(chunks), np.int64) for chunks in slices]
-    parts = iter(zip(slices, skipped, strict=True))
+        from nero.backends import cpu_kernel
+
+        self._indices = [index for index, _, _ in rows]
+        self._weights = [task.weight for _, task, _ in rows]
+        self._tasks = [task for _, task, _ in rows]  # alive as long as their addresses are here
+        self._records = np.array(
+            [_record(task, geometry) for _, task, geometry in rows], cpu_kernel.RECORD
+        )
+        self.size = sum(weight.numel() for weight in self._weights)
+        self._chunks, slices = _cut([geometry for _, _, geometry in rows], kernel, self.size)
+        self._skipped = np.zeros(len(self._chunks), np.int64)
+        self.pieces = [
+            _Piece(
+                getattr(cpu_kernel, f"walk_{kernel}"),
+                _STORED_AS[dtype],
+                (self._records, self._chunks[a:b], self._skipped[a:b]),
+            )
+            for a, b in slices
+        ]
+
+    def renew(self, grads: Sequence[Tensor], rates: Sequence[float]) -> None:
+        """Note where gradients lie now, and how far to turn."""
+        self._records["grad"] = [grads[i].data_ptr() for i in self._indices]
+        self._records["lr"] = [rates[i] for i in self._indices]
+
+    def finish(self) -> None:
+        """Count the step."""
+        from nero.backends.cpu_kernel import add_counts
+
+        add_counts(self._records, self._chunks, self._skipped)
+        # Autograd must see that weights have changed, although no torch operation changed them.
+        increment_version(self._weights)
+
+
+class _Piece(NamedTuple):
+    kernel: Callable[..., None]
+    stored_as: str
+    args: tuple[Any, ...]
+
+
+def _share_out(pieces: Sequence[_Piece]) -> None:
+    """Run the pieces on as many threads as torch would use."""
+    from nero.backends.cpu_kernel import make_room
+
+    todo = iter(pieces)
 
     def work() -> None:
-        for chunks, counts in parts:
-            run(like, table, chunks, counts)
+        rooms: dict[str, tuple[Any, ...]] = {}
+        for piece in todo:
+            if piece.stored_as not in rooms:
+                rooms[piece.stored_as] = make_room(piece.stored_as)
+            piece.kernel(*rooms[piece.stored_as], *piece.args)
 
-    num_threads = min(torch.get_num_threads(), len(slices))
+    num_threads = min(torch.get_num_threads(), len(pieces))
     helpers = [_pool(os.getpid(), num_threads).submit(work) for _ in range(num_threads - 1)]
     work()
     for helper in helpers:
         helper.result()
 
-    # Autograd must see that weights have changed, although no torch operation changed them.
-    increment_version([task.weight for task, _ in group])
-    torch._foreach_add_([task.step for task, _ in group], 1)
-    for chunks, counts in zip(slices, skipped, strict=True):
-        for index in counts.nonzero()[0]:
-            group[chunks[index, 0]][0].num_skipped.add_(int(counts[index]))
+
+def _kernel(task: NeroTask, geometry: Geometry) -> tuple[str, Geometry]:
+    """Choose the kernel of a task, and the loops that it needs."""
+    if task.scale is not None:
+        return "elements", geometry
+    if geometry.is_rows and not task.options.stochastic_rounding:
+        return "rows", geometry
+    return "columns", geometry.as_columns()
 
 
-def _rates(tasks: Sequence[NeroTask]) -> dict[int, float]:
-    """Return the learning rate of each group's options, as a number."""
-    rates = {}
-    for task in tasks:
-        options = task.options
-        if id(options) not in rates:
-            rates[id(options)] = float(options.lr)
-    return rates
+def _renewed(task: NeroTask, grad: Tensor, rate: float) -> NeroTask:
+    grad = grad.view(task.weight.shape)  # as the task sees its weight
+    return task._replace(grad=grad, options=task.options._replace(lr=rate))
 
 
-def _record(task: NeroTask, geometry: Geometry, rates: dict[int, float]) -> tuple[Any, ...]:
+def _record(task: NeroTask, geometry: Geometry) -> tuple[Any, ...]:
+    """Return a record of the table; where its gradient lies and its learning rate come with each step."""
     options = task.options
     radius = task.constraint.radius
     target = math.nan if radius is None or radius == "initial" else radius
     return (
         task.weight.data_ptr(),
-        task.grad.data_ptr(),
+        0,
         task.avg_norm.data_ptr(),
         0 if task.radius is None else task.radius.data_ptr(),
         0 if task.scale is None else task.scale.data_ptr(),
         task.step.data_ptr(),
+        task.num_skipped.data_ptr(),
         *geometry,
-        task.scale is not None,
         task.constraint.centre,
         options.nonfinite == "propagate",
         options.stochastic_rounding,
         options.seed,
         task.stream,
-        rates[id(options)],
+        0.0,
         options.beta,
         target,
         options.bias_scale,
@@ -150,39 +221,39 @@ def _record(task: NeroTask, geometry: Geometry, rates: dict[int, float]) -> tupl
     )
 
 
-@lru_cache(maxsize=64)
-def _slices(kinds: tuple[tuple[Geometry, bool], ...]) -> "list[np.ndarray[Any, Any]]":
-    """Cut tensors into chunks (tensor, first neuron, last neuron), and deal chunks into slices."""
+def _cut(
+    geometries: Sequence[Geometry], kernel: str, size: int
+) -> "tuple[np.ndarray[Any, Any], list[tuple[int, int]]]":
+    """Cut tensors into chunks (tensor, first neuron, last neuron), and deal chunks into slices.
+
+    Slices get smaller towards the end, so that threads finish together.
+    """
     import numpy as np
 
-    from nero.backends.cpu_kernel import COLUMNS
+    from nero.backends.cpu_kernel import NEURONS
 
-    slices, chunks, size = [], [], 0
-    for tensor, (geometry, is_elements) in enumerate(kinds):
+    chunks: list[tuple[int, int, int]] = []
+    slices: list[tuple[int, int]] = []
+    start = done = filled = 0
+    for tensor, geometry in enumerate(geometries):
         fan_in = geometry.fan_outer * geometry.fan_inner
-        for first, last in _pieces(geometry, is_elements, fan_in, COLUMNS):
+        first, end = 0, geometry.outer * geometry.inner
+        while first < end:
+            target = min(max((size - done) // 16, _SMALLEST_SLICE), _LARGEST_SLICE)
+            last = min(first + max((target - filled) // fan_in, 1), end)
+            if kernel == "columns":  # those of a chunk share their outer loop
+                outer_end = (first // geometry.inner + 1) * geometry.inner
+                last = min(last, first + NEURONS, outer_end)
             chunks.append((tensor, first, last))
-            size += (last - first) * fan_in
-            if size >= _SLICE:
-                slices.append(np.array(chunks, np.int64))
-                chunks, size = [], 0
-    if chunks:
-        slices.append(np.array(chunks, np.int64))
-    total = sum(g.outer * g.inner * g.fan_outer * g.fan_inner for g, _ in kinds)
-    return [np.concatenate(slices)] if total <= _SERIAL else slices
-
-
-def _pieces(
-    geometry: Geometry, is_elements: bool, fan_in: int, num_columns: int
-) -> list[tuple[int, int]]:
-    if is_elements or geometry.is_rows:
-        each = max(_CHUNK // fan_in, 1)
-        return [(i, min(i + each, geometry.outer)) for i in range(0, geometry.outer, each)]
-    return [
-        (a * geometry.inner + b, a * geometry.inner + min(b + num_columns, geometry.inner))
-        for a in range(geometry.outer)
-        for b in range(0, geometry.inner, num_columns)
-    ]
+            filled += (last - first) * fan_in
+            first = last
+            if filled >= target:
+                slices.append((start, len(chunks)))
+                done += filled
+                start, filled = len(chunks), 0
+    if filled:
+        slices.append((start, len(chunks)))
+    return np.array(chunks, np.int64), slices
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,11 @@ A row is read once, for its five sums, and written once while it is still in cac
 plain SGD. Sums run in float32 over blocks of 128, added up in float64 (their relative error is about
 1e-8, below the rounding of a float32 coefficient); where squares leave float32's range they are taken
 again in float64 throughout. The compiler may reorder sums, but may not assume that NaN and inf do not
-occur. While a row is summed and written, the next one is fetched.
+occur.
+
+What costs time beyond memory traffic is the coefficients (square roots and divisions take as long as a
+hundred weights) and waiting for them. So they are worked out for several small rows at once, in vectors,
+and one loop writes a row and sums the next.
 
 This module imports numba; `nero.backends.cpu` imports it when it is first needed.
 """
@@ -29,236 +33,311 @@ from nero.backends.cpu_memory import (
 # One record a tensor. Addresses and counts are int64; strides count elements.
 RECORD = np.dtype(
     [
-        *((name, np.int64) for name in ("weight", "grad", "avg_norm", "radius", "scale", "step")),
+        *((name, np.int64) for name in ("weight", "grad", "avg_norm", "radius", "scale")),
+        *((name, np.int64) for name in ("step", "num_skipped")),
         *((name, np.int64) for name in ("outer", "fan_outer", "inner", "fan_inner")),
         *((name, np.int64) for name in ("outer_stride", "fan_outer_stride", "inner_stride")),
-        *((name, np.int64) for name in ("is_elements", "centre", "propagate", "stochastic")),
+        *((name, np.int64) for name in ("centre", "propagate", "stochastic")),
         *((name, np.int64) for name in ("seed", "stream")),
         *((name, np.float64) for name in ("lr", "beta", "target", "zero_norm", "penalty", "sign")),
     ]
 )
-COLUMNS = 128  # neurons of a chunk that lie side by side
+NEURONS = 128  # neurons worked on together, at most
+GROUP = 1024  # weights of the rows worked on together: they and those before them stay in cache
+TARGET = 5  # row of the sums where the norm to reach is
+MOVES, OPEN = 0, 1  # rows of the marks
+NOTHING = np.float32(0), np.float32(0), np.float32(0)
+AHEAD = 4096  # bytes between what is read and what is fetched
 
-_FAST: dict[str, Any] = {
+# Kernels are called from Python, and kept on disk; the rest is compiled into them.
+_KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_EXACT: dict[str, Any] = {
     "nogil": True,
-    "cache": True,
     "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "nsz"},
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
 }
-_EXACT = {**_FAST, "fastmath": False}
+_FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
-@numba.njit(**_EXACT)
-def run(like: Any, table: Any, chunks: Any, skipped: Any) -> None:
-    """Update the neurons ``first`` to ``last`` of each chunk ``(tensor, first, last)``.
+# The three kernels take the same arguments: scratch space for one thread (see `make_room`), the table,
+# chunks of it as (tensor, first neuron, last neuron), and for each a place to count skipped neurons.
 
-    ``like`` is an empty array that says how weights are stored: float32; uint16 for bfloat16; int16 for
-    float16. ``skipped`` gets, for each chunk, how many neurons were not finite.
+
+def make_room(stored_as: str) -> tuple[Any, ...]:
+    """Make scratch space: a block of weights, sums and target norms, p, q and r, marks."""
+    return (
+        np.zeros(BLOCK, stored_as),
+        np.zeros((6, NEURONS)),
+        np.zeros((3, NEURONS), np.float32),
+        np.zeros((2, NEURONS), np.bool_),
+    )
+
+
+@numba.njit(**_KERNEL)
+def walk_rows(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update neurons that are contiguous rows, rounding to nearest.
+
+    A few rows are summed while those before them are written.
     """
+    size, nowhere = size_of(scratch[0]), np.int64(scratch.ctypes.data)
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, last = chunks[index, 1], chunks[index, 2]
+        skipped[index] = 0
         if task.lr == 0:
             continue
-        step = read_at(task.step, np.int64(0)) + 1
-        correction = 1.0
-        if task.beta > 0:
-            correction = -math.expm1(step * math.log(task.beta))
-        if task.is_elements:
-            skipped[index] = _elements(like, task, first, last, step, correction)
-        elif task.fan_outer == 1 and task.inner == 1:
-            skipped[index] = _rows(like, task, first, last, step, correction)
-        else:
-            skipped[index] = _columns(like, task, first, last, step, correction)
+        _, correction = _count(task)
+        sums[TARGET] = task.target
+        fan_in, stride = task.fan_inner, task.outer_stride * size
+        group = max(min(GROUP // fan_in, NEURONS), 1)
+        num_waiting = 0  # rows of the group before that are not yet written
+        for row in range(first, last + group, group):
+            count = max(min(group, last - row), 0)
+            for j in range(count):
+                w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
+                # A branch, not a choice of addresses: those would wait for the turn, branches do not.
+                if j < num_waiting and marks[MOVES, j]:
+                    five = _write_and_sum(
+                        scratch, w - group * stride, g - group * stride, size,
+                        turns[0, j], turns[1, j], turns[2, j], w, g, fan_in,
+                    )  # fmt: skip
+                else:  # nothing to write
+                    five = _write_and_sum(
+                        scratch, nowhere, nowhere, 0, *NOTHING, w, g, fan_in
+                    )  # fmt: skip
+                for k in range(5):
+                    sums[k, j] = five[k]
+            for j in range(count, num_waiting):
+                if marks[MOVES, j]:
+                    at = (row - group + j) * stride
+                    _write(scratch, task.weight + at, task.grad + at, fan_in, turns, j)
+            marks[OPEN, :count] = True
+            is_exact, num_open = np.int64(0), count
+            while num_open:
+                skipped[index] += _turn(task, correction, row, count, is_exact, sums, turns, marks)
+                is_exact, num_open = np.int64(1), 0
+                for j in range(count):
+                    if marks[OPEN, j]:
+                        num_open += 1
+                        at = (row + j) * stride
+                        five = _sums_float64(scratch, task.weight + at, task.grad + at, fan_in)
+                        for k in range(5):
+                            sums[k, j] = five[k]
+            num_waiting = count
+
+
+@numba.njit(**_KERNEL)
+def walk_columns(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update neurons that lie in any way, rounded in any way; those of a chunk share an outer loop."""
+    size = size_of(scratch[0])
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, last = chunks[index, 1], chunks[index, 2]
+        skipped[index] = 0
+        if task.lr == 0:
+            continue
+        step, correction = _count(task)
+        count, length = last - first, task.fan_inner
+        base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
+        sums[:] = 0
+        sums[TARGET] = task.target
+        for f in range(task.fan_outer):
+            at = (base + f * task.fan_outer_stride) * size
+            if length == 1:
+                w = numba.carray(pointer(task.weight + at, scratch[0]), (count,))
+                g = numba.carray(pointer(task.grad + at, scratch[0]), (count,))
+                for b in range(count):
+                    x, y = np.float64(load(w[b])), np.float64(load(g[b]))
+                    sums[0, b] += y * y
+                    sums[1, b] += x * y
+                    sums[2, b] += y
+                    sums[3, b] += x
+                    sums[4, b] += x * x
+            else:
+                for b in range(count):
+                    start = at + b * task.inner_stride * size
+                    five = _sums_float64(scratch, task.weight + start, task.grad + start, length)
+                    for k in range(5):
+                        sums[k, b] += five[k]
+        marks[OPEN, :count] = True
+        skipped[index] = _turn(task, correction, first, count, np.int64(1), sums, turns, marks)
+        for f in range(task.fan_outer):
+            at = base + f * task.fan_outer_stride
+            if length == 1 and not task.stochastic:
+                w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
+                g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
+                for b in range(count):
+                    new = turns[0, b] * load(w[b]) + (turns[1, b] * load(g[b]) + turns[2, b])
+                    w[b] = store(new, w[b]) if marks[MOVES, b] else w[b]
+            else:
+                for b in range(count):
+                    start = at + b * task.inner_stride
+                    if marks[MOVES, b] and task.stochastic:
+                        _write_stochastic(scratch, task, start, length, turns, b, step)
+                    elif marks[MOVES, b]:
+                        w_at, g_at = task.weight + start * size, task.grad + start * size
+                        _write(scratch, w_at, g_at, length, turns, b)
+
+
+@numba.njit(**_KERNEL)
+def walk_elements(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
+    size = size_of(scratch[0])
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, last = chunks[index, 1], chunks[index, 2]
+        skipped[index] = 0
+        if task.lr == 0:
+            continue
+        step, correction = _count(task)
+        count = last - first
+        w = numba.carray(pointer(task.weight + first * size, scratch[0]), (count,))
+        g = numba.carray(pointer(task.grad + first * size, scratch[0]), (count,))
+        averages = numba.carray(pointer(task.avg_norm + 4 * first, np.float32(0)), (count,))
+        rate = task.lr * np.float64(read_at(task.scale, np.float32(0)))
+        beta, sign, penalty = task.beta, task.sign, task.penalty
+        propagate, num_skipped = task.propagate != 0, 0
+        noise = _noise_start(task, step)
+        # Without branches, so that it is done in vectors; the last line is for stochastic rounding alone.
+        for i in range(count):
+            grad = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
+            average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
+            q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
+            average = np.float32(math.sqrt(average_sq))
+            is_written = _is_finite(q) & _is_finite(average) | propagate
+            num_skipped += np.int64(not is_written)
+            averages[i] = average if is_written else averages[i]
+            new = load(w[i]) + q * np.float32(grad)
+            if task.stochastic:
+                new = _round_stochastic(new, w[i], noise, first + i)
+            w[i] = store(new, w[i]) if is_written & (grad != 0) else w[i]
+        skipped[index] = num_skipped
+
+
+@numba.njit(**_KERNEL)
+def add_counts(table: Any, chunks: Any, skipped: Any) -> None:
+    """Count, when all chunks are done, the step and the skipped neurons of every tensor."""
+    for index in range(chunks.shape[0]):
+        if skipped[index]:
+            _counter(table[chunks[index, 0]].num_skipped)[0] += skipped[index]
+    for index in range(table.shape[0]):
+        if table[index].lr != 0:
+            _counter(table[index].step)[0] += 1
 
 
 @numba.njit(**_EXACT)
-def _rows(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
-    num_skipped = 0
-    fan_in = task.fan_inner
-    stride = task.outer_stride * size_of(like[0])
-    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer,))
-    weight, grad, radius, sign = task.weight, task.grad, task.radius, task.sign
-    propagate, stochastic, fixed_target = task.propagate != 0, task.stochastic != 0, task.target
-    lr, beta, centre, zero_norm = task.lr, task.beta, task.centre != 0, task.zero_norm
-    for row in range(first, last):
-        w_at, g_at = weight + row * stride, grad + row * stride
-        w = numba.carray(pointer(w_at, like[0]), (fan_in,))
-        g = numba.carray(pointer(g_at, like[0]), (fan_in,))
-        gg, wg, sg, sw, ww = _sums(w, g, w_at + stride if row + 1 < last else w_at)
-        if not (1e-20 < gg < 1e30 and ww < 1e30):
-            gg, wg, sg, sw, ww = _sums_float64(w, g)
-        target = fixed_target if radius == 0 else read_at(radius + 4 * row, np.float32(0))
-        p, q, r, average, moves, is_finite = _turn(
-            gg, sign * wg, sign * sg, sw, ww, averages[row], fan_in,
-            lr, beta, correction, centre, target, zero_norm, sign,
-        )  # fmt: skip
-        num_skipped += not is_finite and not propagate
-        if is_finite or propagate:
-            averages[row] = average
-            if moves and not stochastic:
-                _write(w, g, p, q, r, g_at + stride if row + 1 < last else g_at)
-            elif moves:
-                start = row * task.outer_stride
-                _write_stochastic(w, g, p, q, r, _noise_start(task, step), start)
-    return num_skipped
-
-
-@numba.njit(**_FAST)
-def _columns(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
-    """Neurons whose weights do not lie together: numbers ``first`` to ``last``, of one outer loop."""
-    num_skipped = 0
-    outer, b0 = first // task.inner, first % task.inner
-    count = last - first
-    size = size_of(like[0])
-    base = outer * task.outer_stride + b0 * task.inner_stride
-    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer * task.inner,))
-    sums = np.zeros((5, count))
-    for f in range(task.fan_outer):
-        at = (base + f * task.fan_outer_stride) * size
-        w = numba.carray(pointer(task.weight + at, like[0]), (count * max(task.inner_stride, 1),))
-        g = numba.carray(pointer(task.grad + at, like[0]), (count * max(task.inner_stride, 1),))
-        if task.fan_inner == 1:
-            for b in range(count):
-                x, y = np.float64(load(w[b])), np.float64(load(g[b]))
-                sums[0, b] += y * y
-                sums[1, b] += x * y
-                sums[2, b] += y
-                sums[3, b] += x
-                sums[4, b] += x * x
-        else:
-            for b in range(count):
-                start = b * task.inner_stride
-                stop = start + task.fan_inner
-                gg, wg, sg, sw, ww = _sums_float64(w[start:stop], g[start:stop])
-                sums[0, b] += gg
-                sums[1, b] += wg
-                sums[2, b] += sg
-                sums[3, b] += sw
-                sums[4, b] += ww
-    p, q, r = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.float32)
-    moves = np.empty(count, np.bool_)
-    fan_in = task.fan_outer * task.fan_inner
-    for b in range(count):
-        neuron = first + b
-        target = (
-            task.target if task.radius == 0 else read_at(task.radius + 4 * neuron, np.float32(0))
-        )
-        p[b], q[b], r[b], average, is_moving, is_finite = _turn(
-            sums[0, b], task.sign * sums[1, b], task.sign * sums[2, b], sums[3, b], sums[4, b],
-            averages[neuron], fan_in,
-            task.lr, task.beta, correction, task.centre != 0, target, task.zero_norm, task.sign,
-        )  # fmt: skip
-        num_skipped += not is_finite and not task.propagate
-        moves[b] = is_moving and (is_finite or task.propagate != 0)
-        if is_finite or task.propagate:
-            averages[neuron] = average
-    noise = _noise_start(task, step)
-    for f in range(task.fan_outer):
-        offset = base + f * task.fan_outer_stride
-        w = numba.carray(
-            pointer(task.weight + offset * size, like[0]), (count * max(task.inner_stride, 1),)
-        )
-        g = numba.carray(
-            pointer(task.grad + offset * size, like[0]), (count * max(task.inner_stride, 1),)
-        )
-        if task.fan_inner == 1 and not task.stochastic:
-            for b in range(count):
-                x = load(w[b])
-                new = p[b] * x + (q[b] * load(g[b]) + r[b])
-                w[b] = store(new, w[b]) if moves[b] else w[b]
-        else:
-            for b in range(count):
-                start = b * task.inner_stride
-                stop = start + task.fan_inner
-                if moves[b] and task.stochastic:
-                    _write_stochastic(
-                        w[start:stop], g[start:stop], p[b], q[b], r[b], noise, offset + start
-                    )
-                elif moves[b]:
-                    _write(w[start:stop], g[start:stop], p[b], q[b], r[b], np.int64(0))
-    return num_skipped
+def _counter(address: int) -> Any:
+    return numba.carray(pointer(address, np.int64(0)), (1,))
 
 
 @numba.njit(**_EXACT)
-def _elements(like: Any, task: Any, first: int, last: int, step: int, correction: float) -> int:
-    """Parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
-    num_skipped = 0
-    stride = task.outer_stride
-    w = numba.carray(pointer(task.weight, like[0]), (task.outer * stride + 1,))
-    g = numba.carray(pointer(task.grad, like[0]), (task.outer * stride + 1,))
-    averages = numba.carray(pointer(task.avg_norm, np.float32(0)), (task.outer,))
-    scale = np.float64(read_at(task.scale, np.float32(0)))
-    noise = _noise_start(task, step)
-    for i in range(first, last):
-        at = i * stride
-        grad = task.sign * np.float64(load(g[at]))
-        grad = grad + task.penalty * (np.float64(load(w[at])) - 1.0)
-        average_sq = task.beta * np.float64(averages[i]) ** 2 + (1 - task.beta) * grad * grad
-        denominator = average_sq if average_sq != 0 else 1.0
-        q = np.float32(-task.lr * scale * math.sqrt(correction / denominator))
-        average = np.float32(math.sqrt(average_sq))
-        is_finite = math.isfinite(q) and math.isfinite(average)
-        num_skipped += not is_finite and not task.propagate
-        if is_finite or task.propagate:
-            averages[i] = average
-            if grad != 0:
-                new = load(w[at]) + q * np.float32(grad)
-                if task.stochastic:
-                    w[at] = store(_round_stochastic(new, w[at], noise, i), w[at])
-                else:
-                    w[at] = store(new, w[at])
-    return num_skipped
+def _count(task: Any) -> Any:
+    """Return the number of this step, and its bias correction."""
+    step = read_at(task.step, np.int64(0)) + 1
+    return step, -math.expm1(step * math.log(task.beta)) if task.beta > 0 else 1.0
 
 
 @numba.njit(**_EXACT)
 def _turn(
-    gg: float, wg: float, sg: float, sw: float, ww: float, average: float, n: int,
-    lr: float, beta: float, correction: float,
-    centre: bool, target: float, zero_norm: float, sign: float,
-) -> Any:  # fmt: skip
-    """`nero.functional.turn_neurons` for one neuron; ``target`` is NaN where the norm is free."""
-    average_sq = beta * np.float64(average) ** 2 + (1 - beta) * gg
-    k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
-    mean = (sw - k * sg) / n if centre else 0.0
-    norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
-    is_free = math.isnan(target)
+    task: Any, correction: float, first: int, count: int, is_exact: int,
+    sums: Any, turns: Any, marks: Any,
+) -> int:  # fmt: skip
+    """`nero.functional.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
+
+    Only those marked open get one. They stay open if their sums are not exact, and float32 is too rough for
+    them (squares out of range, or terms that cancel). No branches, so that it is done in vectors.
+    """
+    num_skipped = 0
+    n = float(task.fan_outer * task.fan_inner)
+    lr, beta, sign, zero_norm = task.lr, task.beta, task.sign, task.zero_norm
+    centre, propagate = task.centre != 0, task.propagate != 0
+    averages = numba.carray(pointer(task.avg_norm + 4 * first, np.float32(0)), (count,))
+    is_free = math.isnan(task.target) and task.radius == 0
+    if task.radius != 0:
+        radius = numba.carray(pointer(task.radius + 4 * first, np.float32(0)), (count,))
+        for j in range(count):
+            sums[TARGET, j] = radius[j]
     noise = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
-    has_direction = ww > 0 and norm_sq > noise * (ww + k * k * gg + 2 * abs(k * wg))
-    grad_has_direction = False
-    if has_direction or not math.isfinite(norm_sq):
-        p = 1.0 if is_free else target / math.sqrt(norm_sq if has_direction else 1.0)
-        q, r = -k * p, -mean * p
-        moves = gg != 0
-    else:
+    for j in range(count):
+        gg, wg, sg, sw, ww = (
+            sums[0, j],
+            sign * sums[1, j],
+            sign * sums[2, j],
+            sums[3, j],
+            sums[4, j],
+        )
+        average_sq = beta * np.float64(averages[j]) ** 2 + (1 - beta) * gg
+        k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
+        mean = (sw - k * sg) / n if centre else 0.0
+        norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
+        terms = ww + k * k * gg + 2 * abs(k * wg)
+        has_direction = (ww > 0) & (norm_sq > noise * terms)
+        usual = has_direction | (not _is_finite(norm_sq))
+        p = 1.0 if is_free else sums[TARGET, j] / math.sqrt(norm_sq if has_direction else 1.0)
+
         grad_mean = sg / n if centre else 0.0
         grad_norm_sq = gg - n * grad_mean * grad_mean
         grad_has_direction = grad_norm_sq > noise * gg
-        start = (zero_norm if is_free else target) / math.sqrt(
-            grad_norm_sq if grad_has_direction else 1.0
-        )
-        p, q, r = 0.0, -start, start * grad_mean
-        moves = gg != 0 and grad_has_direction
-    new_average = np.float32(math.sqrt(average_sq))
-    p_, q_, r_ = np.float32(p), np.float32(q * sign), np.float32(r)
-    is_finite = (
-        math.isfinite(p_) and math.isfinite(q_) and math.isfinite(r_) and math.isfinite(new_average)
-    )
-    return p_, q_, r_, new_average, moves, is_finite
+        norm = zero_norm if is_free else sums[TARGET, j]
+        from_grad = norm / math.sqrt(grad_norm_sq if grad_has_direction else 1.0)
+
+        p32 = np.float32(p if usual else 0.0)
+        q32 = np.float32(sign * (-k * p if usual else -from_grad))
+        r32 = np.float32(-mean * p if usual else from_grad * grad_mean)
+        average = np.float32(math.sqrt(average_sq))
+        is_finite = _is_finite(p32) & _is_finite(q32) & _is_finite(r32) & _is_finite(average)
+        is_safe = (gg > 1e-20) & (gg < 1e30) & (ww < 1e30) & (norm_sq > 0.1 * terms)
+        is_open = marks[OPEN, j]
+        is_done = is_open & ((is_exact != 0) | is_safe)
+        is_written = is_done & (is_finite | propagate)
+        num_skipped += np.int64(is_done & (not is_written))
+        averages[j] = average if is_written else averages[j]
+        turns[0, j] = p32 if is_done else turns[0, j]
+        turns[1, j] = q32 if is_done else turns[1, j]
+        turns[2, j] = r32 if is_done else turns[2, j]
+        goes = is_written & (gg != 0) & (usual | grad_has_direction)
+        marks[MOVES, j] = goes if is_done else marks[MOVES, j]
+        marks[OPEN, j] = is_open & (not is_done)
+    return num_skipped
 
 
-@numba.njit(**_FAST)
-def _sums(w: Any, g: Any, next_row: int) -> Any:
-    """Compute the five sums of a row, in float32 over blocks; fetches ``next_row`` meanwhile."""
+@numba.njit(**_EXACT)
+def _is_finite(x: Any) -> Any:
+    return abs(x) < np.inf
+
+
+@numba.njit(forceinline=True, **_FAST)
+def _write_and_sum(
+    like: Any, w0_at: int, g0_at: int, size0: int, p: Any, q: Any, r: Any,
+    w_at: int, g_at: int, fan_in: int,
+) -> Any:  # fmt: skip
+    """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
+
+    ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
+    of every row is made here, so that a row's bits do not depend on its neighbours.
+    """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
-    num_blocks = w.size // BLOCK
-    for block in range(num_blocks):
-        at = block * BLOCK
-        prefetch_block(next_row + at * size_of(w[0]), w[0])
+    size = size_of(like[0])
+    for at in range(0, fan_in, BLOCK):
+        length = min(BLOCK, fan_in - at)
+        w0 = numba.carray(pointer(w0_at + at * size0, like[0]), (length,))
+        g0 = numba.carray(pointer(g0_at + at * size0, like[0]), (length,))
+        w = numba.carray(pointer(w_at + at * size, like[0]), (length,))
+        g = numba.carray(pointer(g_at + at * size, like[0]), (length,))
+        prefetch_block(w_at + at * size + AHEAD, like[0])
+        prefetch_block(g_at + at * size + AHEAD, like[0])
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
-        for i in range(BLOCK):
-            x, y = load(w[at + i]), load(g[at + i])
+        for i in range(length):
+            w0[i] = store(p * load(w0[i]) + (q * load(g0[i]) + r), w0[i])
+            x, y = load(w[i]), load(g[i])
             gg += y * y
             wg += x * y
             sg += y
@@ -269,19 +348,15 @@ def _sums(w: Any, g: Any, next_row: int) -> Any:
         total_sg += np.float64(sg)
         total_sw += np.float64(sw)
         total_ww += np.float64(ww)
-    rest = num_blocks * BLOCK
-    if rest == w.size:
-        return total_gg, total_wg, total_sg, total_sw, total_ww
-    gg64, wg64, sg64, sw64, ww64 = _sums_float64(w[rest:], g[rest:])
-    return (
-        total_gg + gg64, total_wg + wg64, total_sg + sg64, total_sw + sw64, total_ww + ww64,
-    )  # fmt: skip
+    return total_gg, total_wg, total_sg, total_sw, total_ww
 
 
 @numba.njit(**_FAST)
-def _sums_float64(w: Any, g: Any) -> Any:
+def _sums_float64(like: Any, w_at: int, g_at: int, fan_in: int) -> Any:
+    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
+    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
     gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
-    for i in range(w.size):
+    for i in range(fan_in):
         x, y = np.float64(load(w[i])), np.float64(load(g[i]))
         gg += y * y
         wg += x * y
@@ -292,22 +367,24 @@ def _sums_float64(w: Any, g: Any) -> Any:
 
 
 @numba.njit(**_FAST)
-def _write(w: Any, g: Any, p: Any, q: Any, r: Any, next_row: int) -> None:
-    """W <- p*w + q*g + r; fetches ``next_row`` meanwhile."""
-    num_blocks = w.size // BLOCK
-    for block in range(num_blocks):
-        at = block * BLOCK
-        prefetch_block(next_row + at * size_of(w[0]), w[0])
-        for i in range(BLOCK):
-            new = p * load(w[at + i]) + (q * load(g[at + i]) + r)
-            w[at + i] = store(new, w[at + i])
-    for i in range(num_blocks * BLOCK, w.size):
+def _write(like: Any, w_at: int, g_at: int, fan_in: int, turns: Any, j: int) -> None:
+    """W <- p*w + q*g + r."""
+    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
+    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
+    p, q, r = turns[0, j], turns[1, j], turns[2, j]
+    for i in range(fan_in):
         w[i] = store(p * load(w[i]) + (q * load(g[i]) + r), w[i])
 
 
 @numba.njit(**_EXACT)
-def _write_stochastic(w: Any, g: Any, p: Any, q: Any, r: Any, noise: int, start: int) -> None:
-    for i in range(w.size):
+def _write_stochastic(
+    like: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, step: int
+) -> None:
+    w = numba.carray(pointer(task.weight + start * size_of(like[0]), like[0]), (fan_in,))
+    g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
+    p, q, r = turns[0, j], turns[1, j], turns[2, j]
+    noise = _noise_start(task, step)
+    for i in range(fan_in):
         new = p * load(w[i]) + (q * load(g[i]) + r)
         w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
 

@@ -26,7 +26,7 @@ def pointer(typing_context: Any, address: Any, like: Any) -> Any:
     return pointer(types.int64, like), codegen
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@numba.njit(nogil=True, error_model="numpy")
 def read_at(address: int, like: Any) -> Any:
     """Read the number at an address."""
     return numba.carray(pointer(address, like), (1,))[0]

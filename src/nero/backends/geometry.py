@@ -36,6 +36,12 @@ class Geometry(NamedTuple):
         """Whether every neuron is one contiguous piece."""
         return self.fan_outer == 1 and self.inner == 1
 
+    def as_columns(self) -> "Geometry":
+        """Return the same loops, with those over rows called the inner ones."""
+        if not self.is_rows:
+            return self
+        return Geometry(1, 1, self.outer, self.fan_inner, 0, 0, self.outer_stride)
+
 
 def task_geometry(task: NeroTask) -> Geometry | None:
     """Return the geometry of a task, or ``None`` where only the plain backend can walk it.

@@ -27,9 +27,9 @@ class Baseline(RelativeOptimizer):
         return {"step": step, **self._buffers(param, group)}
 
     def _update(self, work: list[Work]) -> None:
-        for param, grad, group, _, _ in work:
+        for param, grad, state, group, _, _ in work:
             group = {**group, "lr": scalar(group["lr"])}
-            lr, state = group["lr"], self.state[param]
+            lr = group["lr"]
             dtype = working_dtype(param.dtype)
             grad = -grad if group["maximize"] else grad
             step = state["step"] + 1

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.layout import LAYOUT_KEYS, Overrides, param_groups
-from nero.optim.checks import check_dense, check_lr, check_overrides, check_param, warn_no_storage
+from nero.optim.checks import (
+    check_lr,
+    check_overrides,
+    check_param,
+    raise_sparse,
+    warn_no_storage,
+)
 
 Params: TypeAlias = (
     nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -23,11 +29,17 @@ class Work(NamedTuple):
 
     param: Tensor
     grad: Tensor
+    state: State
     group: Group
-    name: str
-    """For messages."""
+    place: int
+    """Position in its group."""
     position: int
     """Position among all parameters of the optimiser."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return param_name(self.group, self.place)
 
 
 class RelativeOptimizer(Optimizer):
@@ -81,8 +93,8 @@ class RelativeOptimizer(Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
-        for param, name in named(group):
-            self._prepare(param, group, name)
+        for place, param in enumerate(group["params"]):
+            self._prepare(param, group, place)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -104,12 +116,16 @@ class RelativeOptimizer(Optimizer):
         work = []
         position = 0
         for group in self.param_groups:
-            for param, name in named(group):
-                self._prepare(param, group, name)
-                if param.is_meta and param.grad is None:
-                    warn_no_storage(name)
-                if param.grad is not None and param.requires_grad:
-                    work.append(Work(param, check_dense(param.grad, name), group, name, position))
+            for place, param in enumerate(group["params"]):
+                state = self._prepare(param, group, place)
+                grad = param.grad
+                if grad is None:
+                    if param.is_meta:
+                        warn_no_storage(param_name(group, place))
+                elif param.requires_grad:
+                    if grad.layout != torch.strided:
+                        raise_sparse(param_name(group, place))
+                    work.append(Work(param, grad, state, group, place, position))
                 position += 1
         self._update(work)
         return loss
@@ -176,20 +192,26 @@ class RelativeOptimizer(Optimizer):
                     states[param] = self._filled(fresh, saved, name)
         return states
 
-    def _prepare(self, param: Tensor, group: Group, name: str) -> None:
-        """Make the state of a parameter that is new, trainable and has storage, or move it along."""
-        state: State | None = self.state.get(param)  # empty if someone only asked for it
+    def _prepare(self, param: Tensor, group: Group, place: int) -> State:
+        """Return the state of a parameter, which is made or moved along if it must be.
+
+        A parameter that is frozen or has no storage has none.
+        """
+        state: State = self.state.get(param, {})  # empty if someone only asked for it
         # A state's tensors are made, and moved, together.
         if state and next(iter(state.values())).device == param.device:
-            return
+            return state
         if state and not any(tensor.is_meta for tensor in state.values()):
-            self.state[param] = {key: tensor.to(param.device) for key, tensor in state.items()}
+            state = {key: tensor.to(param.device) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
-            self._check_param(param, group, name)
+            self._check_param(param, group, param_name(group, place))
             with torch.no_grad():
                 state = self._new_state(param, group)
                 self._welcome(param, group, state)
-                self.state[param] = state
+        else:
+            return state
+        self.state[param] = state
+        return state
 
     def _filled(self, fresh: State, saved: dict[str, Any], name: str) -> State:
         """Give ``fresh`` the saved values, in its own dtypes."""
@@ -225,13 +247,15 @@ class RelativeOptimizer(Optimizer):
 
 def named(group: Group) -> list[tuple[Tensor, str]]:
     """Return the parameters of a group, each with the name that messages use."""
-    params = group["params"]
+    return [(param, param_name(group, i)) for i, param in enumerate(group["params"])]
+
+
+def param_name(group: Group, place: int) -> str:
+    """Return what messages call the parameter at this place of a group."""
     names = group.get("param_names")
-    if names is None:
-        names = [f"parameter {i} of shape {tuple(p.shape)}" for i, p in enumerate(params)]
-    else:
-        names = [f"`{name}`" for name in names]
-    return list(zip(params, names, strict=True))
+    if names is not None:
+        return f"`{names[place]}`"
+    return f"parameter {place} of shape {tuple(group['params'][place].shape)}"
 
 
 def scalar(lr: float | Tensor) -> float | Tensor:

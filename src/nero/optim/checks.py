@@ -2,9 +2,8 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
 from nero.layout import LayoutError, Overrides, layout_from_options
@@ -40,14 +39,12 @@ def check_real(param: Tensor, name: str) -> None:
         )
 
 
-def check_dense(grad: Tensor, name: str) -> Tensor:
-    """Return ``grad``, or raise if it is sparse."""
-    if grad.layout != torch.strided:
-        raise RuntimeError(
-            f"{name} has a sparse gradient, which this optimizer does not support; build its "
-            "embedding with sparse=False"
-        )
-    return grad
+def raise_sparse(name: str) -> NoReturn:
+    """Refuse a sparse gradient."""
+    raise RuntimeError(
+        f"{name} has a sparse gradient, which this optimizer does not support; build its "
+        "embedding with sparse=False"
+    )
 
 
 def warn_no_foreach(foreach: bool | None) -> None:

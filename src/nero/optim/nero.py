@@ -4,12 +4,22 @@ import math
 import warnings
 from dataclasses import asdict
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nero.backends import NONFINITE, NeroOptions, NeroTask, Nonfinite, select_backend, why_not_fused
+from nero.backends import (
+    NONFINITE,
+    PLANNING,
+    NeroOptions,
+    NeroTask,
+    Nonfinite,
+    cpu,
+    select_backend,
+    why_not_fused,
+)
 from nero.functional import (
     BALANCED,
     UNCONSTRAINED,
@@ -76,6 +86,8 @@ class Nero(RelativeOptimizer):
     """
 
     _optional_state = frozenset({"num_skipped", "radius"})
+    _plan: cpu.Plan | None = None
+    _plan_signature: object = None
 
     def __init__(
         self,
@@ -188,21 +200,44 @@ class Nero(RelativeOptimizer):
         project_param_(param, layout, as_constraint(group["constraint"]), radius)
 
     def _update(self, work: list[Work]) -> None:
-        for _, grad, group, name, _ in work:
-            if group["nonfinite"] == "raise" and not torch.isfinite(grad).all():
-                raise FloatingPointError(
-                    f"the gradient of {name} is not finite; nothing was updated"
-                )
-        by_fused: dict[bool | None, list[NeroTask]] = {}
-        options = {id(group): _options(group) for group in self.param_groups}
         for item in work:
-            task = self._task(item, options[id(item.group)])
-            by_fused.setdefault(item.group["fused"], []).append(task)
-        for fused, tasks in by_fused.items():
-            select_backend(fused=fused)(tasks)
+            if item.group["nonfinite"] == "raise" and not torch.isfinite(item.grad).all():
+                raise FloatingPointError(
+                    f"the gradient of {item.name} is not finite; nothing was updated"
+                )
+        if not self._step_by_plan(work):
+            by_fused: dict[bool | None, list[Work]] = {}
+            for item in work:
+                by_fused.setdefault(item.group["fused"], []).append(item)
+            for fused, items in by_fused.items():
+                select_backend(fused=fused)(self._tasks(items))
+
+    def _step_by_plan(self, work: list[Work]) -> bool:
+        """Step by a plan that is kept while nothing else than gradients and rates change.
+
+        ``False`` if there can be none.
+        """
+        fused = {group["fused"] for group in self.param_groups}
+        if any(select_backend(fused=choice) not in PLANNING for choice in fused):
+            return False
+        if not all(cpu.is_plannable(item.param) for item in work):
+            return False
+        signature = (
+            [_planned_options(group) for group in self.param_groups],
+            [_places(item) for item in work],
+        )
+        if self._plan is None or signature != self._plan_signature:
+            self._plan, self._plan_signature = cpu.Plan(self._tasks(work)), signature
+        rates = {id(group): float(group["lr"]) for group in self.param_groups}
+        self._plan.step_([item.grad for item in work], [rates[id(item.group)] for item in work])
+        return True
+
+    def _tasks(self, work: list[Work]) -> list[NeroTask]:
+        options = {id(group): _options(group) for group in self.param_groups}
+        return [self._task(item, options[id(item.group)]) for item in work]
 
     def _task(self, work: Work, options: NeroOptions) -> NeroTask:
-        param, grad, state = work.param, work.grad, self.state[work.param]
+        param, grad, state = work.param, work.grad, work.state
         average, radius = state["exp_avg_norm"], state.get("radius")
         neurons = neurons_of(work.group, param.shape, options.constraint)
         if neurons.layout.num_groups > 1:
@@ -259,6 +294,28 @@ def _find_neurons(
     if layout.is_elementwise(shape):
         return _Neurons(Layout("other"), (), UNCONSTRAINED)
     return _Neurons(layout, layout.fan_in_dims(shape), constraint.for_fan_in(layout.fan_in(shape)))
+
+
+# The options that a plan depends on.
+_planned_options = itemgetter(
+    *("role", "neuron_dims", "num_groups", "beta", "constraint", "bias_scale", "gain_penalty"),
+    *("maximize", "nonfinite", "stochastic_rounding", "seed", "fused"),
+)
+
+
+def _places(work: Work) -> tuple[object, ...]:
+    """Return what a plan depends on of a parameter: where it, its gradient and its state lie, and how."""
+    param, grad = work.param, work.grad
+    return (
+        work.position,
+        param.data_ptr(),
+        param.dtype,
+        param.shape,
+        param.stride(),
+        grad.dtype,
+        grad.stride(),
+        *map(Tensor.data_ptr, work.state.values()),
+    )
 
 
 def _options(group: Group) -> NeroOptions:

@@ -215,6 +215,79 @@ def test_stochastic_rounding_keeps_the_mean_turn_of_bfloat16():
     assert mean_turn(torch.bfloat16, stochastic_rounding=True) == pytest.approx(exact, rel=0.02)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("fan_in", [3, 27, 64, 147, 768, 784, 3000])
+def test_a_row_does_not_depend_on_its_neighbours(fan_in, dtype):
+    # Rows are worked on in groups, beside rows that are written, skipped, or too rough for float32.
+    weight = torch.randn(40, fan_in).to(dtype)
+    grad = torch.randn(40, fan_in).to(dtype)
+    grad[3], grad[8], weight[20], grad[30] = 0, math.inf, 0.5, grad[30] * 1e-12
+    whole = Nero([nn.Parameter(weight.clone())], fused=True, constraint="none")
+    alone = [Nero([nn.Parameter(w[None].clone())], fused=True, constraint="none") for w in weight]
+    for _ in range(3):
+        for optimizer, g in zip([whole, *alone], [grad, *grad[:, None]], strict=True):
+            optimizer.param_groups[0]["params"][0].grad = g.clone()
+            optimizer.step()
+    rows = torch.cat([optimizer.param_groups[0]["params"][0] for optimizer in alone])
+    assert torch.equal(whole.param_groups[0]["params"][0], rows)
+    assert whole.num_skipped == 3
+
+
+class TestKeptPlan:
+    """A plan is kept from step to step; whatever it rests on may change in between."""
+
+    def pair(self):
+        return twins([{"params": [nn.Parameter(torch.randn(6, 9)), nn.Parameter(torch.ones(5))]}])
+
+    def steps(self, pair, num=2):
+        for _ in range(num):
+            step_both(pair, [torch.randn(p.shape) for p in pair[0][1]])
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda optimizer, param: setattr(param, "data", param.data.clone()),
+            lambda optimizer, param: setattr(param, "data", param.data.t().contiguous().t()),
+            lambda optimizer, param: optimizer.load_state_dict(optimizer.state_dict()),
+            lambda optimizer, param: optimizer.param_groups[0].update(beta=0.5),
+            lambda optimizer, param: optimizer.param_groups[0].update(lr=0.1),
+            lambda optimizer, param: optimizer.param_groups[0].update(lr=0.0),
+            lambda optimizer, param: optimizer.param_groups[0].update(maximize=True),
+            lambda optimizer, param: optimizer.param_groups[0].update(neuron_dims=(0,)),
+            lambda optimizer, param: optimizer.state[param].update(exp_avg_norm=torch.ones(6, 1)),
+            lambda optimizer, param: optimizer.add_param_group(
+                {"params": [nn.Parameter(torch.full((2, 3), 0.5))]}
+            ),
+            lambda optimizer, param: param.requires_grad_(False),
+        ],
+    )
+    def test_is_made_anew_when_something_changes(self, change):
+        torch.manual_seed(0)
+        pair = self.pair()
+        self.steps(pair)
+        for optimizer, params in pair:
+            change(optimizer, params[0])
+            params[:] = [p for group in optimizer.param_groups for p in group["params"]]
+        self.steps(pair)
+        assert_agree(pair, steps=4)
+
+    def test_is_kept_while_nothing_does(self):
+        pair = self.pair()
+        self.steps(pair)
+        optimizer, _ = pair[1]
+        kept = optimizer._plan
+        optimizer.param_groups[0]["lr"] = 0.02
+        self.steps(pair)
+        assert kept is not None
+        assert optimizer._plan is kept
+
+    def test_copies_and_pickles_leave_it_behind(self):
+        pair = self.pair()
+        self.steps(pair)
+        twin = copy.deepcopy(pair[1][0])
+        assert twin._plan is None
+
+
 class TestManners:
     def model(self):
         torch.manual_seed(0)

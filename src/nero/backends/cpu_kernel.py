@@ -43,7 +43,7 @@ RECORD = np.dtype(
     ]
 )
 NEURONS = 128  # neurons worked on together, at most
-GROUP = 1024  # weights of the rows worked on together: they and those before them stay in cache
+GROUP = 2048  # weights of the rows worked on together: they and those before them stay in cache
 TARGET = 5  # row of the sums where the norm to reach is
 MOVES, OPEN = 0, 1  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
@@ -65,9 +65,9 @@ _FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 def make_room(stored_as: str) -> tuple[Any, ...]:
-    """Make scratch space: a block of weights, sums and target norms, p, q and r, marks."""
+    """Make scratch space: two blocks of weights, sums and target norms, p, q and r, marks."""
     return (
-        np.zeros(BLOCK, stored_as),
+        np.zeros(2 * BLOCK, stored_as),
         np.zeros((6, NEURONS)),
         np.zeros((3, NEURONS), np.float32),
         np.zeros((2, NEURONS), np.bool_),
@@ -82,7 +82,8 @@ def walk_rows(
 
     A few rows are summed while those before them are written.
     """
-    size, nowhere = size_of(scratch[0]), np.int64(scratch.ctypes.data)
+    size = size_of(scratch[0])
+    nowhere = np.int64(scratch.ctypes.data)
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, last = chunks[index, 1], chunks[index, 2]
@@ -106,7 +107,7 @@ def walk_rows(
                     )  # fmt: skip
                 else:  # nothing to write
                     five = _write_and_sum(
-                        scratch, nowhere, nowhere, 0, *NOTHING, w, g, fan_in
+                        scratch, nowhere, nowhere + BLOCK * size, 0, *NOTHING, w, g, fan_in
                     )  # fmt: skip
                 for k in range(5):
                     sums[k, j] = five[k]
@@ -321,7 +322,8 @@ def _write_and_sum(
     """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
 
     ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
-    of every row is made here, so that a row's bits do not depend on its neighbours.
+    of every row is made here, and no two rows overlap (then the compiler would go another way), so that a
+    row's bits do not depend on its neighbours.
     """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
     size = size_of(like[0])

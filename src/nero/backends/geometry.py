@@ -88,8 +88,8 @@ def geometry(
     (k, k_stride), (b, b_stride), (f, f_stride), (a, a_stride) = filled
     if f == 1 and a == 1:  # a single neuron loop: call it the outer one
         a, a_stride, b, b_stride = b, b_stride, 1, 0
-    if not fan_in_dims and b > 1:
-        return None  # elements are one loop
+    if not fan_in_dims and (b > 1 or (a > 1 and a_stride != 1)):
+        return None  # elements are one dense loop
     innermost = k_stride if k > 1 else b_stride if b > 1 else 1
     if innermost != 1 and not (k == 1 and b == 1):
         return None

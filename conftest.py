@@ -16,8 +16,8 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from torch import nn
 
 import nero
+import nero.backends
 import nero.functional
-import nero.optim.nero
 from nero.backends import Backend, compiled, cpu, plain
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -41,25 +41,30 @@ FOLDERS = {"peers", "properties", "reference", "rules", "training"}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of the core against every backend."""
     if metafunc.definition.path.parent.name in FOLDERS:
-        metafunc.fixturenames.append("backend")
         metafunc.parametrize("backend", BACKENDS, indirect=True, scope="session")
 
 
-@pytest.fixture(scope="session")
-def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    eager, within_compilers = BACKENDS[request.param]
-    if request.param == "cpu kernel" and cpu.missing():
+# Used by every test, so that it can be parametrised from above; without a parameter it does nothing.
+@pytest.fixture(scope="session", autouse=True)
+def backend(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """Make ``fused=None`` pick the backend of this name."""
+    name = getattr(request, "param", None)
+    if name is None:
+        yield None
+        return
+    if name == "cpu kernel" and cpu.missing():
         pytest.skip(str(cpu.missing()))
-    select = nero.optim.nero.select_backend
+    eager, within_compilers = BACKENDS[name]
+    select = nero.backends.select_backend
 
     def chosen(*, fused: bool | None) -> Backend:
         if fused is False:
             return select(fused=False)
         return within_compilers if torch.compiler.is_compiling() else eager
 
-    nero.optim.nero.select_backend = chosen
-    yield request.param
-    nero.optim.nero.select_backend = select
+    nero.backends.select_backend = chosen
+    yield name
+    nero.backends.select_backend = select
 
 
 # A ```python block runs, in the namespace of its page; a ```text block is what the block before it

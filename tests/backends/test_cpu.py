@@ -275,17 +275,17 @@ class TestKeptPlan:
         pair = self.pair()
         self.steps(pair)
         optimizer, _ = pair[1]
-        kept = optimizer._plan
+        kept = optimizer._kept_plan.plan
         optimizer.param_groups[0]["lr"] = 0.02
         self.steps(pair)
         assert kept is not None
-        assert optimizer._plan is kept
+        assert optimizer._kept_plan.plan is kept
 
     def test_copies_and_pickles_leave_it_behind(self):
         pair = self.pair()
         self.steps(pair)
         twin = copy.deepcopy(pair[1][0])
-        assert twin._plan is None
+        assert twin._kept_plan.plan is None
 
 
 class TestManners:

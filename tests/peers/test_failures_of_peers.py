@@ -70,7 +70,7 @@ def test_zero_initialised_rows_and_padding_row():
     assert torch.isfinite(embedding.weight).all()
 
 
-def test_channels_last_conv_weight():
+def test_channels_last_conv_weight(backend):
     """A and P: crash in `view`."""
     torch.manual_seed(0)
     plain = nn.Conv2d(3, 8, 3)
@@ -84,8 +84,9 @@ def test_channels_last_conv_weight():
     for optimizer in optimizers:
         optimizer.step()
     assert last.weight.is_contiguous(memory_format=torch.channels_last)
-    # The order of summation differs with the memory format; sums in float64 hide it.
-    assert torch.equal(plain.weight, last.weight)
+    # The order of summation differs with the memory format; sums in float64 hide it, in float32 nearly.
+    atol = 0 if backend == "plain" else 6e-8
+    torch.testing.assert_close(plain.weight, last.weight, rtol=0, atol=atol)
 
 
 def test_conv_transpose_constrains_the_output_axis():

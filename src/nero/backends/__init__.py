@@ -15,11 +15,11 @@ Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
 
 __all__ = [
     "NONFINITE",
-    "PLANNING",
     "Backend",
     "NeroOptions",
     "NeroTask",
     "Nonfinite",
+    "is_planning",
     "select_backend",
     "why_not_fused",
 ]
@@ -52,6 +52,11 @@ def select_backend(*, fused: bool | None) -> Backend:
     return cpu.step_
 
 
+def is_planning(*, fused: bool | None) -> bool:
+    """Tell whether ``fused`` picks a backend that does, for plain memory of a CPU, what `cpu.Plan` does."""
+    return select_backend(fused=fused) in (cpu.step_, _step_fused)
+
+
 def why_not_fused(weight: Tensor) -> str | None:
     """Return why no fused kernel can update a parameter, or ``None`` if one can.
 
@@ -68,10 +73,6 @@ def _step_fused(tasks: Sequence[NeroTask]) -> None:
     if on_gpu:
         triton.step_(on_gpu)
     cpu.step_([task for task in tasks if not task.weight.is_cuda])
-
-
-# Backends that do, for parameters in plain memory of a CPU, what `cpu.Plan` does.
-PLANNING: tuple[Backend, ...] = (cpu.step_, _step_fused)
 
 
 @cache

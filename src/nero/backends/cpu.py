@@ -22,7 +22,6 @@ from torch.autograd.graph import increment_version
 from nero.backends import plain
 from nero.backends.geometry import Geometry, task_geometry
 from nero.backends.task import NeroTask
-from nero.functional.sharding import is_sharded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,8 +84,6 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is on {weight.device}"
     if weight.dtype not in _STORED_AS:
         return f"it is {weight.dtype}"
-    if is_sharded(weight):
-        return "it is sharded (a DTensor)"
     if not is_plannable(weight):
         return f"it is a {type(weight).__name__}, whose memory is its own affair"
     return missing()

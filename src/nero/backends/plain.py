@@ -23,7 +23,6 @@ from nero.functional import (
     uniform_noise,
     working_dtype,
 )
-from nero.functional.sharding import is_sharded, whole
 
 _BLOCK = 1 << 17  # weights of a block
 
@@ -31,14 +30,18 @@ _BLOCK = 1 << 17  # weights of a block
 def step_(tasks: Sequence[NeroTask]) -> None:
     """Update, in place, the weights and state of every task; gradients are only read."""
     for task in tasks:
-        turn = turn_of(task, sums_of(task))
-        apply_(task, turn)
-        task.avg_norm.copy_(turn.avg_norm)
-        # A step at lr = 0 leaves no trace, in no counter.
-        is_active = task.options.lr != 0
-        task.step.add_(is_active)
-        if task.options.nonfinite != "propagate":
-            task.num_skipped.add_(whole((~turn.is_finite).sum()) * is_active)
+        finish_(task, turn_of(task, sums_of(task)))
+
+
+def finish_(task: NeroTask, turn: Turn) -> None:
+    """Write the new rows and state of a task."""
+    _apply_(task, turn)
+    task.avg_norm.copy_(turn.avg_norm)
+    # A step at lr = 0 leaves no trace, in no counter.
+    is_active = task.options.lr != 0
+    task.step.add_(is_active)
+    if task.options.nonfinite != "propagate":
+        task.num_skipped.add_((~turn.is_finite).sum() * is_active)
 
 
 def sums_of(task: NeroTask) -> NeuronSums | None:
@@ -64,8 +67,14 @@ def sums_of(task: NeroTask) -> NeuronSums | None:
     return sums
 
 
-def turn_of(task: NeroTask, sums: NeuronSums | None) -> Turn:
-    """Turn the sums of a task, over the whole fan-in, into the coefficients of its new rows."""
+def turn_of(task: NeroTask, sums: NeuronSums | None, *, fan_in: int | None = None) -> Turn:
+    """Turn the sums of a task into the coefficients of its new rows.
+
+    Args:
+        task: what is updated.
+        sums: its sums, over the whole fan-in.
+        fan_in: number of weights of a whole neuron, where the task holds only a part of it.
+    """
     options = task.options
     shared = {
         "step": task.step + 1,
@@ -79,7 +88,7 @@ def turn_of(task: NeroTask, sums: NeuronSums | None) -> Turn:
     return turn_neurons(
         sums,
         task.avg_norm,
-        fan_in=math.prod([task.weight.shape[d] for d in task.fan_in_dims]),
+        fan_in=fan_in or math.prod([task.weight.shape[d] for d in task.fan_in_dims]),
         constraint=task.constraint,
         radius=task.radius,
         zero_norm=options.bias_scale,
@@ -87,7 +96,7 @@ def turn_of(task: NeroTask, sums: NeuronSums | None) -> Turn:
     )
 
 
-def apply_(task: NeroTask, turn: Turn) -> None:
+def _apply_(task: NeroTask, turn: Turn) -> None:
     """Write the new rows of a task."""
     if not _is_cut(task):
         noise = _noise(task, 0)
@@ -112,10 +121,7 @@ def apply_(task: NeroTask, turn: Turn) -> None:
 def _is_cut(task: NeroTask) -> bool:
     weight = task.weight
     return (
-        weight.numel() > _BLOCK
-        and 0 not in task.fan_in_dims
-        and not is_sharded(weight)
-        and not torch.compiler.is_compiling()
+        weight.numel() > _BLOCK and 0 not in task.fan_in_dims and not torch.compiler.is_compiling()
     )
 
 

@@ -27,7 +27,7 @@ class Baseline(RelativeOptimizer):
         return {"step": step, **self._buffers(param, group)}
 
     def _update(self, work: list[Work]) -> None:
-        for param, grad, state, group, _, _ in work:
+        for param, grad, state, group, *_ in work:
             group = {**group, "lr": scalar(group["lr"])}
             lr = group["lr"]
             dtype = working_dtype(param.dtype)

@@ -1,4 +1,4 @@
-"""The one thing that plain tensor code must know of sharded tensors."""
+"""What plain tensor code must know of sharded tensors."""
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -12,8 +12,20 @@ def is_sharded(tensor: Tensor) -> bool:
         >>> is_sharded(torch.zeros(3))
         False
     """
-    # The first test is for speed: it is true of nearly all parameters, and asked at every step.
-    return type(tensor) not in (Tensor, Parameter) and hasattr(tensor, "full_tensor")
+    # The first test is for speed: it is true of nearly all parameters, and asked at every step. The second
+    # asks for what a compiler can see too.
+    return type(tensor) not in (Tensor, Parameter) and hasattr(tensor, "placements")
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of ``tensor``: all of it, unless it is a ``DTensor``.
+
+    Example:
+        >>> from nero.functional.sharding import local_of
+        >>> local_of(torch.tensor(3.0))
+        tensor(3.)
+    """
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def whole(tensor: Tensor) -> Tensor:

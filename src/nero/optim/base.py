@@ -35,6 +35,8 @@ class Work(NamedTuple):
     """Position in its group."""
     position: int
     """Position among all parameters of the optimiser."""
+    shape: torch.Size
+    """Of the whole parameter, where ``param`` is what this rank holds of it."""
 
     @property
     def name(self) -> str:
@@ -125,7 +127,7 @@ class RelativeOptimizer(Optimizer):
                 elif param.requires_grad:
                     if grad.layout != torch.strided:
                         raise_sparse(param_name(group, place))
-                    work.append(Work(param, grad, state, group, place, position))
+                    work.append(Work(param, grad, state, group, place, position, param.shape))
                 position += 1
         self._update(work)
         return loss
@@ -217,7 +219,8 @@ class RelativeOptimizer(Optimizer):
         """Give ``fresh`` the saved values, in its own dtypes."""
         filled = dict(fresh)
         for key, tensor in fresh.items():
-            if key not in saved:
+            # torch's flattened checkpoints have an empty dict for what was not saved.
+            if key not in saved or isinstance(saved[key], dict):
                 if key in self._optional_state:
                     continue
                 raise ValueError(

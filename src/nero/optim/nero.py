@@ -3,37 +3,29 @@
 import math
 import warnings
 from dataclasses import asdict
-from functools import lru_cache
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nero.backends import (
-    NONFINITE,
-    PLANNING,
-    NeroOptions,
-    NeroTask,
-    Nonfinite,
-    cpu,
-    select_backend,
-    why_not_fused,
-)
+from nero import backends
+from nero.backends import NONFINITE, Nonfinite, why_not_fused
 from nero.functional import (
     BALANCED,
-    UNCONSTRAINED,
     Sphere,
     as_constraint,
     neuron_norm,
     sum_dtype,
     working_dtype,
 )
-from nero.functional.sharding import is_sharded, whole
-from nero.layout import Layout, Overrides, layout_from_options
-from nero.optim.base import Group, Params, RelativeOptimizer, State, Work, scalar
+from nero.functional.sharding import is_sharded, local_of, whole
+from nero.layout import Overrides, layout_from_options
+from nero.optim.base import Group, Params, RelativeOptimizer, State, Work
 from nero.optim.checks import check_non_negative, check_unit_interval, warn_no_foreach
+from nero.optim.kept_plan import KeptPlan
 from nero.optim.projection import project_param_
+from nero.optim.shared import step_shared_
+from nero.optim.tasks import tasks_of
 
 
 class Nero(RelativeOptimizer):
@@ -86,8 +78,6 @@ class Nero(RelativeOptimizer):
     """
 
     _optional_state = frozenset({"num_skipped", "radius"})
-    _plan: cpu.Plan | None = None
-    _plan_signature: object = None
 
     def __init__(
         self,
@@ -122,6 +112,7 @@ class Nero(RelativeOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
+        self._kept_plan = KeptPlan()
         super().__init__(params, defaults, overrides)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warnings.warn(
@@ -132,27 +123,56 @@ class Nero(RelativeOptimizer):
 
     @property
     def num_skipped(self) -> int:
-        """How many neuron updates were skipped because they were not finite. Waits for the device."""
-        return sum(int(state.get("num_skipped", 0)) for state in self.state.values())
+        """How many neuron updates were skipped, since this object was made, because they were not finite.
+
+        Waits for the device. With sharded parameters it communicates: ask on every rank.
+        """
+        counts = [
+            (param, layout_from_options(group, param.shape), self.state[param]["num_skipped"])
+            for group in self.param_groups
+            for param in group["params"]
+            if "num_skipped" in self.state.get(param, {})
+        ]
+        if any(is_sharded(param) for param, _, _ in counts):
+            from nero.distributed import total_count
+
+            return total_count(counts)
+        return sum(int(count) for _, _, count in counts)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._kept_plan = KeptPlan()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as tensors and plain values, so that ``weights_only=True`` can load it."""
+        """Return the state as tensors and plain values, so that ``weights_only=True`` can load it.
+
+        Without `num_skipped`, which every rank counts for itself.
+        """
         packed = super().state_dict()
         for group in packed["param_groups"]:
             group["constraint"] = asdict(as_constraint(group["constraint"]))
+        for index, state in packed["state"].items():
+            packed["state"][index] = {k: v for k, v in state.items() if k != "num_skipped"}
         return packed
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
         super()._check_param(param, group, name)
-        reason = why_not_fused(param) if group["fused"] and param.requires_grad else None
+        reason = why_not_fused(local_of(param)) if group["fused"] and param.requires_grad else None
+        if is_sharded(param):
+            from nero import distributed
+
+            layout = layout_from_options(group, param.shape)
+            distributed.check_param(param, layout, name)  # type: ignore[arg-type]
+            if group["stochastic_rounding"]:
+                raise RuntimeError(
+                    f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
+                )
+            if group["fused"] and distributed.fan_in_groups(param, layout):  # type: ignore[arg-type]
+                reason = "its neurons are cut, and ranks share them"
         if reason:
             raise ValueError(
                 f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
                 "the fastest implementation that there is"
-            )
-        if group["stochastic_rounding"] and is_sharded(param):
-            raise RuntimeError(
-                f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
             )
 
     def _check_group(self, group: Group) -> None:
@@ -186,12 +206,26 @@ class Nero(RelativeOptimizer):
             )
             return state
 
-        shape = layout.state_shape(param.shape)
-        norm = neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
-        if as_constraint(group["constraint"]).radius == "initial":
-            radius = torch.where(norm > 0, norm, group["bias_scale"])
-            state["radius"] = radius.to(dtype).reshape(shape)
-        state["exp_avg_norm"] = torch.zeros_like(norm, dtype=dtype).reshape(shape)
+        is_initial = as_constraint(group["constraint"]).radius == "initial"
+        if is_sharded(param):
+            from nero import distributed
+
+            options = {"dtype": dtype, "device": param.device}
+            state["exp_avg_norm"] = distributed.per_neuron(param, layout, **options)  # type: ignore[arg-type]
+            norm: Tensor | None = None
+            if is_initial:
+                norm = distributed.neuron_norm_of(param, layout)  # type: ignore[arg-type]
+        else:
+            shape = layout.state_shape(param.shape)
+            state["exp_avg_norm"] = torch.zeros(shape, dtype=dtype, device=param.device)
+            dims = layout.fan_in_dims(param.shape)
+            norm = (
+                neuron_norm(layout.view(param), fan_in_dims=dims).view(shape)
+                if is_initial
+                else None
+            )
+        if norm is not None:
+            state["radius"] = torch.where(norm > 0, norm, group["bias_scale"]).to(dtype)
         return state
 
     def _welcome(self, param: Tensor, group: Group, state: State) -> None:
@@ -205,131 +239,14 @@ class Nero(RelativeOptimizer):
                 raise FloatingPointError(
                     f"the gradient of {item.name} is not finite; nothing was updated"
                 )
-        if not self._step_by_plan(work):
+        if any(is_sharded(param) for group in self.param_groups for param in group["params"]):
+            work = step_shared_(work, self.param_groups, self.state)
+        if not self._kept_plan.step_(work, self.param_groups):
             by_fused: dict[bool | None, list[Work]] = {}
             for item in work:
                 by_fused.setdefault(item.group["fused"], []).append(item)
             for fused, items in by_fused.items():
-                select_backend(fused=fused)(self._tasks(items))
-
-    def _step_by_plan(self, work: list[Work]) -> bool:
-        """Step by a plan that is kept while nothing else than gradients and rates change.
-
-        ``False`` if there can be none.
-        """
-        fused = {group["fused"] for group in self.param_groups}
-        if any(select_backend(fused=choice) not in PLANNING for choice in fused):
-            return False
-        if not all(cpu.is_plannable(item.param) for item in work):
-            return False
-        signature = (
-            [_planned_options(group) for group in self.param_groups],
-            [_places(item) for item in work],
-        )
-        if self._plan is None or signature != self._plan_signature:
-            self._plan, self._plan_signature = cpu.Plan(self._tasks(work)), signature
-        rates = {id(group): float(group["lr"]) for group in self.param_groups}
-        self._plan.step_([item.grad for item in work], [rates[id(item.group)] for item in work])
-        return True
-
-    def _tasks(self, work: list[Work]) -> list[NeroTask]:
-        options = {id(group): _options(group) for group in self.param_groups}
-        return [self._task(item, options[id(item.group)]) for item in work]
-
-    def _task(self, work: Work, options: NeroOptions) -> NeroTask:
-        param, grad, state = work.param, work.grad, work.state
-        average, radius = state["exp_avg_norm"], state.get("radius")
-        neurons = neurons_of(work.group, param.shape, options.constraint)
-        if neurons.layout.num_groups > 1:
-            view = neurons.layout.view
-            param, grad, average = view(param), view(grad), view(average)
-            radius = None if radius is None else view(radius)
-        return NeroTask(
-            weight=param,
-            grad=grad,
-            avg_norm=average,
-            step=state["step"],
-            num_skipped=state["num_skipped"],
-            scale=state.get("scale"),
-            radius=radius,
-            fan_in_dims=neurons.fan_in_dims,
-            constraint=neurons.constraint,
-            options=options,
-            stream=work.position,
-        )
-
-
-class _Neurons(NamedTuple):
-    """What a step needs to know of a parameter's shape."""
-
-    layout: Layout
-    fan_in_dims: tuple[int, ...]
-    constraint: Sphere
-
-
-def neurons_of(group: Group, shape: torch.Size, constraint: Sphere) -> _Neurons:
-    """Return the neurons of a parameter; found once for every kind of it."""
-    dims = group["neuron_dims"]
-    key = (
-        group["role"],
-        dims if dims is None else tuple(dims),
-        group["num_groups"],
-        shape,
-        constraint,
-    )
-    # A compiler traces through the cache, and complains of it.
-    return _find_neurons.__wrapped__(*key) if torch.compiler.is_compiling() else _find_neurons(*key)
-
-
-@lru_cache(maxsize=4096)
-def _find_neurons(
-    role: str | None,
-    neuron_dims: tuple[int, ...] | None,
-    num_groups: int,
-    shape: torch.Size,
-    constraint: Sphere,
-) -> _Neurons:
-    options = {"role": role, "neuron_dims": neuron_dims, "num_groups": num_groups}
-    layout = layout_from_options(options, shape)
-    if layout.is_elementwise(shape):
-        return _Neurons(Layout("other"), (), UNCONSTRAINED)
-    return _Neurons(layout, layout.fan_in_dims(shape), constraint.for_fan_in(layout.fan_in(shape)))
-
-
-# The options that a plan depends on.
-_planned_options = itemgetter(
-    *("role", "neuron_dims", "num_groups", "beta", "constraint", "bias_scale", "gain_penalty"),
-    *("maximize", "nonfinite", "stochastic_rounding", "seed", "fused"),
-)
-
-
-def _places(work: Work) -> tuple[object, ...]:
-    """Return what a plan depends on of a parameter: where it, its gradient and its state lie, and how."""
-    param, grad = work.param, work.grad
-    return (
-        work.position,
-        param.data_ptr(),
-        param.dtype,
-        param.shape,
-        param.stride(),
-        grad.dtype,
-        grad.stride(),
-        *map(Tensor.data_ptr, work.state.values()),
-    )
-
-
-def _options(group: Group) -> NeroOptions:
-    return NeroOptions(
-        lr=scalar(group["lr"]),
-        beta=group["beta"],
-        constraint=as_constraint(group["constraint"]),
-        bias_scale=group["bias_scale"],
-        gain_penalty=group["gain_penalty"] if group["role"] == "gain" else 0.0,
-        maximize=group["maximize"],
-        nonfinite=group["nonfinite"],
-        stochastic_rounding=group["stochastic_rounding"],
-        seed=group["seed"],
-    )
+                backends.select_backend(fused=fused)(tasks_of(items))
 
 
 def _initial_scale(param: Tensor, bias_scale: float) -> Tensor:

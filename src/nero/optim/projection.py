@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nero.functional import BALANCED, Sphere, as_constraint, project
+from nero.functional.sharding import is_sharded, local_of
 from nero.layout import Layout, Overrides, layout_from_options, param_groups
 from nero.optim.base import Params
 
@@ -54,8 +55,13 @@ def project_param_(
     constraint = constraint.for_fan_in(layout.fan_in(param.shape))
     if constraint.radius == "initial" and radius is None:
         constraint = Sphere(None, constraint.centre)
-    weight = layout.view(param)
     dims = layout.fan_in_dims(param.shape)
+    if is_sharded(param):
+        from nero.distributed import fan_in_groups
+
+        if not fan_in_groups(param, layout):  # type: ignore[arg-type]
+            param, radius = local_of(param), None if radius is None else local_of(radius)
+    weight = layout.view(param)
     weight.copy_(project(weight, fan_in_dims=dims, constraint=constraint, radius=radius))
 
 

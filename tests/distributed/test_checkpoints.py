@@ -1,0 +1,114 @@
+"""Saved on some ranks, resumed on others: weights and next steps are those of the unbroken run."""
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+
+from nero import Nero
+from tests.distributed.ranks import (
+    OPTIONS,
+    assert_same_bits,
+    gradients,
+    network,
+    on_ranks,
+    train,
+)
+from tests.distributed.test_same_bits import SHARDINGS
+
+NUM_BEFORE, NUM_AFTER = 10, 10
+
+
+def _alone(model):
+    return model
+
+
+HOW = {
+    **{name: (size, shard) for name, (size, shard, _) in SHARDINGS.items()},
+    "alone": (1, _alone),
+}
+
+
+def _build(how):
+    model = HOW[how][1](network())
+    return model, Nero(model, fused=False, **OPTIONS)
+
+
+def _both(model, optimizer, **options):
+    state = get_state_dict(model, optimizer, options=StateDictOptions(**options))
+    return {"model": state[0], "optimizer": state[1]}
+
+
+def save(path, how, flat):
+    model, optimizer = _build(how)
+    train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
+    dcp.save(_both(model, optimizer, flatten_optimizer_state_dict=flat), checkpoint_id=path)
+
+
+def resume(path, how, flat):
+    reference = network()
+    steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
+    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
+
+    model, optimizer = _build(how)
+    optimizer.param_groups[0]["lr"] = 0.5  # the checkpoint knows better
+    state = _both(model, optimizer, flatten_optimizer_state_dict=flat)
+    dcp.load(state, checkpoint_id=path)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+        options=StateDictOptions(flatten_optimizer_state_dict=flat),
+    )
+    train(model, optimizer, steps[NUM_BEFORE:])
+    assert_same_bits(model, reference, f"resumed on {how}:")
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["nested", "flattened"])
+def test_saved_at_4_ranks_resumed_at_4_2_1_and_3(tmp_path, flat):
+    on_ranks(4, save, tmp_path, "FSDP 4", flat)
+    for how in ("FSDP 4", "FSDP 2", "alone", "FSDP 3"):
+        on_ranks(HOW[how][0], resume, tmp_path, how, flat)
+
+
+def test_saved_on_fsdp_and_tp_resumed_on_fsdp_and_alone(tmp_path):
+    on_ranks(4, save, tmp_path, "FSDP+TP 2x2", False)
+    for how in ("FSDP 2", "alone"):
+        on_ranks(HOW[how][0], resume, tmp_path, how, False)
+
+
+def test_full_state_dicts(tmp_path):
+    path = tmp_path / "full.pt"
+    on_ranks(2, save_full, path)
+    on_ranks(3, resume_full, path)
+    on_ranks(1, resume_full, path, "alone")
+
+
+def save_full(path):
+    model, optimizer = _build("FSDP 2")
+    train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
+    state = _both(model, optimizer, full_state_dict=True, cpu_offload=True)
+    if torch.distributed.get_rank() == 0:
+        torch.save(state, path)
+
+
+def resume_full(path, how="FSDP 3"):
+    reference = network()
+    steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
+    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
+    model, optimizer = _build(how)
+    state = torch.load(path, weights_only=True)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+        options=StateDictOptions(full_state_dict=True),
+    )
+    train(model, optimizer, steps[NUM_BEFORE:])
+    assert_same_bits(model, reference, f"resumed on {how}:")

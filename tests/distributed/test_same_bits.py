@@ -1,0 +1,125 @@
+"""Every sharding gives the bits of one process, given the same gradients; and how much it communicates."""
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from nero import Nero
+from tests.distributed.ranks import (
+    OPTIONS,
+    assert_same_bits,
+    gradients,
+    network,
+    on_ranks,
+    train,
+)
+
+NUM_STEPS = 20
+TP_PLAN = {"wide": ColwiseParallel(), "narrow": RowwiseParallel()}
+
+
+def _fsdp(model):
+    return fully_shard(model)
+
+
+def _fsdp_by_layer(model):
+    # Every call builds a mesh of its own; the sums of all still travel together.
+    fully_shard(model.narrow)
+    fully_shard(model.up)
+    return fully_shard(model)
+
+
+def _fsdp_dim_1(model):
+    return fully_shard(model, shard_placement_fn=lambda p: Shard(1) if p.ndim > 1 else Shard(0))
+
+
+def _hsdp(model):
+    return fully_shard(
+        model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    )
+
+
+def _tp(model):
+    return parallelize_module(model, init_device_mesh("cpu", (2,)), TP_PLAN)
+
+
+def _fsdp_tp(model):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
+    parallelize_module(model, mesh["tp"], TP_PLAN)
+    return fully_shard(model, mesh=mesh["fsdp"])
+
+
+def _ddp(model):
+    return (
+        model  # every rank holds everything; gradients are equal after the all-reduce of backward
+    )
+
+
+SHARDINGS = {
+    # world size, how, whether the step communicates by default, number of all-reduces
+    "FSDP 2": (2, _fsdp, 1),
+    "FSDP 3": (3, _fsdp, 1),
+    "FSDP 4": (4, _fsdp, 1),
+    "FSDP 4, by layer": (4, _fsdp_by_layer, 1),
+    "HSDP 2x2": (4, _hsdp, 1),
+    "TP 2": (2, _tp, 1),
+    "FSDP+TP 2x2": (4, _fsdp_tp, 2),
+    "FSDP on dim 1": (2, _fsdp_dim_1, 1),
+    "DDP 2": (2, _ddp, 0),
+}
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_every_sharding_gives_the_bits_of_one_process(world_size):
+    names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
+    on_ranks(world_size, _compare, names)
+
+
+def _compare(names):
+    for name in names:
+        _, shard, num_collectives = SHARDINGS[name]
+        for fused, constraint in ((False, "balanced"), (False, "initial")):
+            options = {**OPTIONS, "fused": fused, "constraint": constraint}
+            reference = network()
+            steps = gradients(reference, NUM_STEPS)
+            whole = Nero(reference, **options)
+            model = shard(network())
+            sharded = Nero(model, **options)
+            train(reference, whole, steps)
+            with CommDebugMode() as comm:
+                train(model, sharded, steps)
+            assert comm.get_total_counts() == num_collectives * NUM_STEPS, (
+                name,
+                comm.get_comm_counts(),
+            )
+            assert_same_bits(model, reference, f"{name}, {constraint}:")
+            assert sharded.num_skipped == whole.num_skipped > 0, name
+
+
+# Linear, Conv and Embedding have their neurons in dim 0, where FSDP cuts: without a ConvTranspose there is
+# nothing to communicate, and the CPU kernel gives the same bits as well.
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_dim_0_needs_no_communication_and_keeps_the_kernel(world_size):
+    on_ranks(world_size, _compare_local)
+
+
+def _compare_local():
+    reference, model = network(), network()
+    reference.up = model.up = torch.nn.Identity()
+    model = fully_shard(model)
+    steps = gradients(reference, NUM_STEPS)
+    whole, sharded = Nero(reference, **OPTIONS), Nero(model, **OPTIONS)
+    train(reference, whole, steps)
+    with CommDebugMode() as comm:
+        train(model, sharded, steps)
+    assert comm.get_total_counts() == 0, comm.get_comm_counts()
+    assert_same_bits(model, reference)
+    assert sharded._kept_plan.plan is not None

@@ -7,7 +7,17 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
-ORDER = ["functional", "layout", "backends", "distributed", "optim", "baselines", "bench", "cli"]
+ORDER = [
+    "functional",
+    "layout",
+    "backends",
+    "distributed",
+    "optim",
+    "baselines",
+    "bench",
+    "planning",
+    "cli",
+]
 
 
 def imported_rooms(path: Path) -> set[str]:

@@ -17,6 +17,9 @@ from nero.bench.command import run_command as run_bench
 from nero.functional.constraint import CONSTRAINT_NAMES
 from nero.layout import Description, LayoutError, describe
 from nero.layout.description import COLUMNS
+from nero.planning import MODELS, PlanError
+from nero.planning.command import add_arguments as add_plan_arguments
+from nero.planning.command import run_command as run_plan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +49,24 @@ def _inspect(args: argparse.Namespace) -> int:
         print(json.dumps(description.as_dict(), indent=2))
     else:
         _show(description, plain=args.plain)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> int:
+    try:
+        if args.model in MODELS:
+            model = _build(MODELS[args.model], args.model)
+            assert isinstance(model, nn.Module)
+        elif ":" in args.model:
+            model = _load_model(args.model)
+        else:
+            raise _UsageError(
+                f"{args.model!r} is none of {', '.join(MODELS)}, and not of the form MODULE:CALLABLE"
+            )
+        run_plan(args, model)
+    except (_UsageError, LayoutError, PlanError) as error:
+        print(f"nero plan: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -81,6 +102,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_bench_arguments(bench)
     bench.set_defaults(run=run_bench)
+    plan = commands.add_parser(
+        "plan",
+        help="count what optimisers hold and send on any number of ranks, without the ranks",
+        description="Cut a model among any number of ranks, without the ranks and without memory for its "
+        "weights, and count on rank 0 the bytes of optimiser state, and the collectives that one step "
+        "issues with the sizes of the tensors that they add up or gather.",
+    )
+    add_plan_arguments(plan)
+    plan.set_defaults(run=_plan)
     return parser
 
 

@@ -62,7 +62,11 @@ def project_param_(
         if not fan_in_groups(param, layout):  # type: ignore[arg-type]
             param, radius = local_of(param), None if radius is None else local_of(radius)
     weight = layout.view(param)
-    weight.copy_(project(weight, fan_in_dims=dims, constraint=constraint, radius=radius))
+    projected = project(weight, fan_in_dims=dims, constraint=constraint, radius=radius)
+    if is_sharded(weight):
+        # Torch may have placed it otherwise, where there are more ranks than rows.
+        projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+    weight.copy_(projected)
 
 
 def _each(params: Any) -> Iterator[tuple[Tensor, dict[str, Any]]]:

@@ -1,0 +1,110 @@
+"""The options of ``nero plan``."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from nero.bench.command import progress
+from nero.bench.report import environment
+from nero.planning.contenders import CONTENDERS
+from nero.planning.mesh import Ranks, parse_ranks
+from nero.planning.models import MODELS
+from nero.planning.report import as_dict, figure_class, plot, table
+from nero.planning.simulate import Plan, plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``nero plan``."""
+    parser.add_argument(
+        "--model",
+        default="llama-8b",
+        metavar="NAME",
+        help=f"one of {', '.join(MODELS)} (default: %(default)s), or MODULE:CALLABLE, a callable without "
+        "arguments that returns a torch.nn.Module",
+    )
+    parser.add_argument(
+        "--mesh",
+        type=_ranks,
+        action="append",
+        metavar="AXIS=SIZE,...",
+        help="sizes of any of the axes replicate, fsdp and tp, such as replicate=16,fsdp=128,tp=8; give it "
+        "several times to compare (default: fsdp=8)",
+    )
+    parser.add_argument(
+        "--optimizers",
+        type=_optimizers,
+        default=",".join(CONTENDERS),
+        metavar="NAME,...",
+        help="who is compared (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write JSON to FILE; without FILE, print it instead of the tables",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw bytes against ranks, a point for each --mesh; needs matplotlib",
+    )
+
+
+def run_command(args: argparse.Namespace, model: nn.Module) -> None:
+    """Plan for every mesh, and show the figures.
+
+    Raises:
+        PlanError: if the model cannot be cut so, or there is no matplotlib to draw with.
+    """
+    if args.plot is not None:
+        figure_class()  # before minutes of work, not after
+    plans = []
+    with progress() as tell:
+        for ranks in args.mesh or [Ranks(fsdp=8)]:
+            plans.append(_plan(args, model, ranks, tell))
+    if args.plot is not None:
+        plot(plans, args.plot)
+    _write(plans, args.json)
+
+
+def _plan(
+    args: argparse.Namespace, model: nn.Module, ranks: Ranks, tell: Callable[[str], None]
+) -> Plan:
+    return plan(
+        model,
+        ranks,
+        name=args.model,
+        optimizers=args.optimizers,
+        on_progress=lambda what: tell(f"{args.model} on {ranks.size:,} ranks: {what}"),
+    )
+
+
+def _write(plans: list[Plan], path: str | None) -> None:
+    packed = json.dumps(
+        {**environment("cpu"), "plans": [as_dict(plan) for plan in plans]}, indent=2
+    )
+    if path == "-":
+        print(packed)
+        return
+    print("\n\n".join(map(table, plans)))
+    if path is not None:
+        Path(path).write_text(packed + "\n")
+
+
+def _ranks(text: str) -> Ranks:
+    try:
+        return parse_ranks(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _optimizers(text: str) -> list[str]:
+    chosen = [name.strip() for name in text.split(",")]
+    for name in chosen:
+        if name not in CONTENDERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTENDERS)}")
+    return list(dict.fromkeys(chosen))

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-import nero.distributed.step
+import nero.distributed.add_up
 from nero import Nero
 from tests.distributed.ranks import OPTIONS, gradients, network, sharded_grad
 
@@ -72,7 +72,7 @@ def main(directory: Path):
     model = fully_shard(network())
     optimizer = Nero(model, **OPTIONS)
     scheduler = CosineAnnealingLR(optimizer, T_max=NUM_STEPS, eta_min=1e-3)
-    nero.distributed.step.all_reduce = _deadly_all_reduce(kills)
+    nero.distributed.add_up.all_reduce = _deadly_all_reduce(kills)
 
     kills.step = resume(directory, model, optimizer, scheduler)
     for grads in gradients(network(), NUM_STEPS)[kills.step :]:

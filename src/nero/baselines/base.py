@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from nero.functional import working_dtype
+from nero.functional.relative import LayerNorm, layer_norm
+from nero.functional.sharding import is_sharded
 from nero.optim.base import Group, RelativeOptimizer, State, Work, scalar
+from nero.optim.shared import held_state
 
 
 class Baseline(RelativeOptimizer):
@@ -18,7 +21,13 @@ class Baseline(RelativeOptimizer):
 
     @abstractmethod
     def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        group: Group,
+        step: Tensor,
+        layer_norm: LayerNorm,
     ) -> tuple[Tensor, State]:
         """Compute the new weight and the changed buffers."""
 
@@ -27,17 +36,36 @@ class Baseline(RelativeOptimizer):
         return {"step": step, **self._buffers(param, group)}
 
     def _update(self, work: list[Work]) -> None:
-        for param, grad, state, group, *_ in work:
-            group = {**group, "lr": scalar(group["lr"])}
-            lr = group["lr"]
-            dtype = working_dtype(param.dtype)
-            grad = -grad if group["maximize"] else grad
-            step = state["step"] + 1
-            weight, buffers = self._rule(param.to(dtype), grad.to(dtype), state, group, step)
-            _write_(param, weight, lr)
-            _write_(state["step"], step, lr)
-            for key, value in buffers.items():
-                _write_(state[key], value, lr)
+        if any(is_sharded(item.param) for item in work):
+            self._update_shards(work)
+            return
+        for item in work:
+            _write_(item, *self._computed(item, layer_norm))
+
+    def _update_shards(self, work: list[Work]) -> None:
+        """Work on what this rank holds, with norms that all ranks add up at once."""
+        from nero.distributed import SharedNorms, local_work
+
+        norms = SharedNorms()
+        held = []
+        for item in work:
+            param, grad = local_work(item.param, item.grad, item.name)
+            held.append(item._replace(param=param, grad=grad, state=held_state(item.state)))
+            self._computed(held[-1], norms.asked_for(item.param))
+        answer = norms.answers()
+        for item in held:
+            _write_(item, *self._computed(item, answer))
+
+    def _computed(self, item: Work, layer_norm: LayerNorm) -> tuple[Tensor, State]:
+        param, grad, state = item.param, item.grad, item.state
+        group = {**item.group, "lr": scalar(item.group["lr"])}
+        dtype = working_dtype(param.dtype)
+        grad = -grad if group["maximize"] else grad
+        step = state["step"] + 1
+        weight, buffers = self._rule(
+            param.to(dtype), grad.to(dtype), state, group, step, layer_norm
+        )
+        return weight, {"step": step, **buffers}
 
 
 def zeros_for(param: Tensor) -> Tensor:
@@ -46,10 +74,12 @@ def zeros_for(param: Tensor) -> Tensor:
     return torch.zeros_like(param, dtype=dtype, requires_grad=False)
 
 
-def _write_(target: Tensor, value: Tensor, lr: float | Tensor) -> None:
+def _write_(item: Work, weight: Tensor, changed: State) -> None:
     # A step at lr = 0 changes nothing.
-    if isinstance(lr, Tensor):
-        value = torch.where(lr != 0, value.to(target.dtype), target)
-    elif lr == 0:
-        return
-    target.copy_(value)
+    lr = scalar(item.group["lr"])
+    pairs = [(item.param, weight), *((item.state[key], value) for key, value in changed.items())]
+    for target, value in pairs:
+        if isinstance(lr, Tensor):
+            target.copy_(torch.where(lr != 0, value.to(target.dtype), target))
+        elif lr != 0:
+            target.copy_(value)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from nero.baselines.base import Baseline
 from nero.functional import fromage_update
+from nero.functional.relative import LayerNorm
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
 
@@ -46,6 +47,12 @@ class Fromage(Baseline):
         return {}
 
     def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        group: Group,
+        step: Tensor,
+        layer_norm: LayerNorm,
     ) -> tuple[Tensor, State]:
-        return fromage_update(weight, grad, lr=group["lr"]), {}
+        return fromage_update(weight, grad, lr=group["lr"], layer_norm=layer_norm), {}

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from nero.baselines.base import Baseline, zeros_for
 from nero.functional import lamb_update
+from nero.functional.relative import LayerNorm
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
 from nero.optim.checks import check_non_negative
@@ -71,7 +72,13 @@ class Lamb(Baseline):
         return {"exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}
 
     def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        group: Group,
+        step: Tensor,
+        layer_norm: LayerNorm,
     ) -> tuple[Tensor, State]:
         weight, exp_avg, exp_avg_sq = lamb_update(
             weight,
@@ -83,5 +90,6 @@ class Lamb(Baseline):
             betas=group["betas"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],
+            layer_norm=layer_norm,
         )
         return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

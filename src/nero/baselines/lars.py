@@ -4,6 +4,7 @@ from torch import Tensor
 
 from nero.baselines.base import Baseline, zeros_for
 from nero.functional import lars_update
+from nero.functional.relative import LayerNorm
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
 from nero.optim.checks import check_non_negative, check_unit_interval
@@ -70,7 +71,13 @@ class Lars(Baseline):
         return {"momentum_buffer": zeros_for(param)}
 
     def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        group: Group,
+        step: Tensor,
+        layer_norm: LayerNorm,
     ) -> tuple[Tensor, State]:
         weight, momentum_buffer = lars_update(
             weight,
@@ -80,5 +87,6 @@ class Lars(Baseline):
             momentum=group["momentum"],
             weight_decay=group["weight_decay"],
             trust_coefficient=group["trust_coefficient"],
+            layer_norm=layer_norm,
         )
         return weight, {"momentum_buffer": momentum_buffer}

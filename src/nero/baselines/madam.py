@@ -5,6 +5,7 @@ from torch import Tensor
 
 from nero.baselines.base import Baseline, zeros_for
 from nero.functional import madam_update, sum_dtype, working_dtype
+from nero.functional.relative import LayerNorm
 from nero.functional.sharding import whole
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
@@ -76,7 +77,13 @@ class Madam(Baseline):
         return {"exp_avg_sq": zeros_for(param), "scale": scale}
 
     def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, step: Tensor
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        group: Group,
+        step: Tensor,
+        layer_norm: LayerNorm,
     ) -> tuple[Tensor, State]:
         weight, exp_avg_sq = madam_update(
             weight,

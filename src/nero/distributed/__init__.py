@@ -7,6 +7,7 @@ whatever the number of parameters.
 Imported only by those who have sharded parameters.
 """
 
+from nero.distributed.add_up import SharedNorms
 from nero.distributed.shards import (
     check_param,
     fan_in_groups,
@@ -19,6 +20,7 @@ from nero.distributed.step import Crossing, step_
 
 __all__ = [
     "Crossing",
+    "SharedNorms",
     "check_param",
     "fan_in_groups",
     "local_work",

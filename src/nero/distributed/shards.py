@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed._functional_collectives as funcol
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
+from nero.distributed.add_up import all_reduce
 from nero.functional import neuron_norm, sum_dtype
 from nero.layout import Layout
 
@@ -115,12 +115,6 @@ def neuron_norm_of(param: DTensor, layout: Layout) -> DTensor:
 
 def _neuron_dims(param: DTensor, layout: Layout) -> set[int]:
     return {d % param.ndim for d in layout.neuron_dims or ()}
-
-
-def all_reduce(tensor: Tensor, mesh: DeviceMesh, mesh_dim: int) -> Tensor:
-    """Add up a tensor over one dim of a mesh, in a way that compilers and torch's debug mode see."""
-    summed: Tensor = funcol.wait_tensor(funcol.all_reduce(tensor, "sum", (mesh, mesh_dim)))
-    return summed
 
 
 def total_count(counts: Iterable[tuple[Tensor, Layout, Tensor]]) -> int:

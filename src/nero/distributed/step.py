@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from nero.backends import NeroTask, plain
-from nero.distributed.shards import all_reduce
+from nero.distributed.add_up import add_up
 from nero.functional import NeuronSums
 
 
@@ -51,18 +51,4 @@ def _added_up(crossings: Sequence[Crossing]) -> list[Tensor]:
         assert sums is not None
         flag = sums.grad_sq.new_full((1,), float(crossing.has_grad))
         buffers.append(torch.cat([torch.stack(sums).flatten(), flag]))
-    # By the name of the process group, because every fully_shard call builds a mesh of its own.
-    members: dict[str, list[int]] = {}
-    places: dict[str, tuple[DeviceMesh, int]] = {}
-    for index, crossing in enumerate(crossings):
-        for mesh_dim in crossing.mesh_dims:
-            name = str(crossing.mesh.get_group(mesh_dim).group_name)
-            members.setdefault(name, []).append(index)
-            places.setdefault(name, (crossing.mesh, mesh_dim))
-    for name, indices in members.items():
-        summed = all_reduce(torch.cat([buffers[i] for i in indices]), *places[name])
-        for i, part in zip(
-            indices, summed.split([buffers[i].numel() for i in indices]), strict=True
-        ):
-            buffers[i] = part
-    return buffers
+    return add_up(buffers, [[(c.mesh, dim) for dim in c.mesh_dims] for c in crossings])

@@ -3,14 +3,30 @@
 Each changes a parameter in proportion to its own size, at another granularity than Nero's neuron:
 Madam per synapse; LAMB, LARS and Fromage per layer. All take and return tensors in working precision
 (see [`working_dtype`][nero.functional.precision.working_dtype]) and follow their papers; where well-known
-implementations differ, the optimiser classes in `nero.baselines` say how.
+implementations differ, the optimiser classes in `nero.baselines` say how. Those that go by layer take a
+``layer_norm``, for layers of which they see only a part.
 """
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from nero.functional.precision import sum_dtype
 from nero.functional.turn import bias_correction
+
+LayerNorm: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    """Compute the norm of a whole layer.
+
+    Example:
+        >>> layer_norm(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+        tensor(5.)
+    """
+    return x.to(sum_dtype(x)).square().sum().sqrt().to(x.dtype)
 
 
 def madam_update(
@@ -62,6 +78,7 @@ def lamb_update(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
     weight_decay: float = 0.01,
+    layer_norm: LayerNorm = layer_norm,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Give Adam's direction the norm of the layer (LAMB, You et al. 2020, Algorithm 2).
 
@@ -85,7 +102,7 @@ def lamb_update(
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
     rms = (exp_avg_sq / bias_correction(beta2, step)).sqrt()
     update = exp_avg / bias_correction(beta1, step) / (rms + eps) + weight_decay * weight
-    weight = weight - lr * _ratio(_layer_norm(weight), _layer_norm(update)) * update
+    weight = weight - lr * _ratio(layer_norm(weight), layer_norm(update)) * update
     return weight, exp_avg, exp_avg_sq
 
 
@@ -98,6 +115,7 @@ def lars_update(
     momentum: float = 0.9,
     weight_decay: float = 0.0005,
     trust_coefficient: float = 0.001,
+    layer_norm: LayerNorm = layer_norm,
 ) -> tuple[Tensor, Tensor]:
     """Give momentum SGD a local rate a layer (LARS, You et al. 2017, Algorithm 1).
 
@@ -116,8 +134,8 @@ def lars_update(
         >>> w
         tensor([0.9900, 0.9900, 0.9900, 0.9900])
     """
-    weight_norm = _layer_norm(weight)
-    grad_norm = _layer_norm(grad) + weight_decay * weight_norm
+    weight_norm = layer_norm(weight)
+    grad_norm = layer_norm(grad) + weight_decay * weight_norm
     local = torch.where(
         (weight_norm > 0) & (grad_norm > 0),
         trust_coefficient * _ratio(weight_norm, grad_norm),
@@ -127,7 +145,13 @@ def lars_update(
     return weight - momentum_buffer, momentum_buffer
 
 
-def fromage_update(weight: Tensor, grad: Tensor, *, lr: float | Tensor = 0.01) -> Tensor:
+def fromage_update(
+    weight: Tensor,
+    grad: Tensor,
+    *,
+    lr: float | Tensor = 0.01,
+    layer_norm: LayerNorm = layer_norm,
+) -> Tensor:
     """Step by a fraction of the layer's norm (Fromage, Bernstein et al. 2020, Algorithm 1).
 
         w <- (w - eta * ||w||/||g|| * g) / sqrt(1 + eta^2)
@@ -140,13 +164,9 @@ def fromage_update(weight: Tensor, grad: Tensor, *, lr: float | Tensor = 0.01) -
         >>> fromage_update(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]), lr=0.1).norm()
         tensor(1.0000)
     """
-    grad_norm = _layer_norm(grad)
-    stepped = weight - lr * _ratio(_layer_norm(weight), grad_norm) * grad
+    grad_norm = layer_norm(grad)
+    stepped = weight - lr * _ratio(layer_norm(weight), grad_norm) * grad
     return torch.where(grad_norm > 0, stepped / (1 + lr * lr) ** 0.5, weight)
-
-
-def _layer_norm(x: Tensor) -> Tensor:
-    return x.to(sum_dtype(x)).square().sum().sqrt().to(x.dtype)
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -32,11 +32,11 @@ def step_shared_(
         mesh_dims = distributed.fan_in_groups(param, layout)  # type: ignore[arg-type]
         if item is not None:
             held = distributed.local_work(param, item.grad, item.name)
-            mine = item._replace(param=held[0], grad=held[1], state=_held(item.state))
+            mine = item._replace(param=held[0], grad=held[1], state=held_state(item.state))
         elif mesh_dims and param.requires_grad and states.get(param):
             weight = local_of(param)
             zeros = torch.zeros_like(weight)
-            mine = Work(weight, zeros, _held(states[param]), group, place, 0, param.shape)
+            mine = Work(weight, zeros, held_state(states[param]), group, place, 0, param.shape)
         else:
             continue
         if not mesh_dims:
@@ -60,5 +60,6 @@ def _members(groups: Sequence[Group]) -> list[tuple[Tensor, Group, int]]:
     return [(p, group, i) for group in groups for i, p in enumerate(group["params"])]
 
 
-def _held(state: State) -> State:
+def held_state(state: State) -> State:
+    """Return what this rank holds of a parameter's state."""
     return {key: local_of(tensor) for key, tensor in state.items()}

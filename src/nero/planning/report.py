@@ -31,7 +31,9 @@ def table(plan: Plan) -> str:
         f"{human_bytes(plan.parameter_bytes)} of them on rank 0"
     )
     notes = [f"{name} was not counted: {why}" for name, why in plan.left_out.items()]
-    return "\n".join([title, *align(rows), *notes])
+    numbers = align([row[:-1] for row in rows])
+    lines = [f"{line}  {row[-1]}" for line, row in zip(numbers, rows, strict=True)]
+    return "\n".join([title, *lines, *notes])
 
 
 def human_bytes(num: float) -> str:

@@ -64,17 +64,22 @@ def plot(plans: Sequence[Plan], path: str | Path) -> None:
     figure = figure_class()(figsize=(9, 4), layout="constrained")
     state, sent = figure.subplots(1, 2)
     ordered = sorted(plans, key=lambda plan: plan.ranks.size)
-    for name in dict.fromkeys(name for plan in ordered for name in plan.costs):
+    for index, name in enumerate(dict.fromkeys(n for plan in ordered for n in plan.costs)):
         points = [(plan.ranks.size, plan.costs[name]) for plan in ordered if name in plan.costs]
-        _line(state, name, [(size, cost.state_bytes) for size, cost in points])
-        _line(sent, name, [(size, cost.communicated_bytes) for size, cost in points])
+        width = max(7 - 2 * index, 1)  # so that lines on top of each other are all seen
+        _line(state, name, [(size, cost.state_bytes) for size, cost in points], width)
+        _line(sent, name, [(size, cost.communicated_bytes) for size, cost in points], width)
     for axes, title in ((state, "state on a rank"), (sent, "communicated by a step")):
         axes.set_xscale("log", base=2)
         # Linear below a kilobyte, because nothing at all is the most common number of bytes.
         axes.set_yscale("symlog", linthresh=1000)
+        _, high = axes.get_ylim()
+        axes.set_ylim(-200, 3 * high)
+        axes.set_yticks([0, *(10**k for k in range(3, 16) if 10**k < 3 * high)])
+        axes.grid(axis="y", alpha=0.3)
         axes.set_xlabel("ranks")
         axes.set_title(f"{title}, bytes")
-        axes.legend()
+    state.legend(loc="best", frameon=False)
     figure.suptitle(", ".join(dict.fromkeys(plan.model for plan in plans)))
     try:
         figure.savefig(path)
@@ -93,5 +98,6 @@ def figure_class() -> Any:
     return Figure
 
 
-def _line(axes: Any, name: str, points: Sequence[tuple[int, int]]) -> None:
-    axes.plot([size for size, _ in points], [num for _, num in points], marker="o", label=name)
+def _line(axes: Any, name: str, points: Sequence[tuple[int, int]], width: float) -> None:
+    sizes, nums = zip(*points, strict=True)
+    axes.plot(sizes, nums, marker="o", linewidth=width, markersize=width + 3, label=name)

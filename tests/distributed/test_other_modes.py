@@ -144,6 +144,28 @@ def ddp():
         assert torch.equal(mine, param)
 
 
+def end_to_end_gradients():
+    """Each rank has half of a batch. FSDP adds gradients up in another order than one process does.
+
+    Weights after 5 steps then differ by 6e-8, one rounding of the largest. It would be more where a
+    gradient is all rounding error, since a step has the same length however short its gradient is; this
+    network has no such neurons.
+    """
+    reference = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+    model = fully_shard(copy.deepcopy(reference))
+    optimizer, alone = Nero(model), Nero(reference)
+    batch = torch.randn(16, 6)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(batch.chunk(2)[dist.get_rank()]).square().mean().backward()
+        optimizer.step()
+        alone.zero_grad()
+        reference(batch).square().mean().backward()
+        alone.step()
+    for p, q in zip(reference.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(q.full_tensor(), p.detach(), rtol=0, atol=2e-7)
+
+
 def pipeline_of_two_stages():
     """Each rank has an optimiser of its own stage; its weights are those of one process."""
     torch.manual_seed(0)
@@ -224,6 +246,7 @@ MODES = [
     mixed_precision_and_offload,
     zero_redundancy,
     ddp,
+    end_to_end_gradients,
     pipeline_of_two_stages,
     gradients_placed_otherwise,
     what_cannot_be_is_refused,

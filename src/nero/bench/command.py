@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,17 +27,16 @@ def add_arguments(
     rivals: Mapping[str, Rival] = RIVALS,
 ) -> None:
     """Add the options that every timing of steps has."""
-    names = _names_of(models)
     parser.add_argument(
         "--shapes",
-        type=names,
+        type=names_of(models),
         default=DEFAULT_SHAPES,
         metavar="NAME,...",
         help=f"models whose parameters are stepped: {', '.join(models)} (default: %(default)s)",
     )
     parser.add_argument(
         "--rivals",
-        type=_names_of(rivals),
+        type=names_of(rivals),
         default=",".join(rivals),
         metavar="NAME,...",
         help="who competes (default: %(default)s)",
@@ -70,6 +70,11 @@ def add_arguments(
         metavar="MB",
         help="memory read before each step to empty the caches (default: 5/4 of the last cache)",
     )
+    add_json_argument(parser)
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `print_or_write` obeys."""
     parser.add_argument(
         "--json",
         nargs="?",
@@ -114,15 +119,21 @@ def make_report(
 
 
 def write_report(report: Report, path: str | None) -> None:
-    """Print the tables, or JSON where ``path`` is ``-``; write JSON to any other path."""
-    packed = json.dumps(report.as_dict(), indent=2)
-    if path == "-":
-        print(packed)
-        return
+    """Print the tables below a line about the machine, or write JSON: see `print_or_write`."""
     env = report.environment
     machine = env["machine"]["gpu"] or env["machine"]["cpu"]
     versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
-    print(f"{env['date']}, {machine}\n{versions}\n\n{report.tables()}")
+    text = f"{env['date']}, {machine}\n{versions}\n\n{report.tables()}"
+    print_or_write(text, report.as_dict(), path)
+
+
+def print_or_write(text: str, figures: dict[str, Any], path: str | None) -> None:
+    """Print ``text``, or the figures as JSON where ``path`` is ``-``; write JSON to any other path."""
+    packed = json.dumps(figures, indent=2)
+    if path == "-":
+        print(packed)
+        return
+    print(text)
     if path is not None:
         Path(path).write_text(packed + "\n")
 
@@ -170,7 +181,9 @@ def _options(args: argparse.Namespace) -> Iterator[Options]:
         )
 
 
-def _names_of(known: Mapping[str, object]) -> Callable[[str], list[str]]:
+def names_of(known: Mapping[str, object]) -> Callable[[str], list[str]]:
+    """Return what reads ``NAME,...`` from a command line, and refuses what is not ``known``."""
+
     def names(text: str) -> list[str]:
         chosen = [name.strip() for name in text.split(",")]
         for name in chosen:

@@ -18,6 +18,7 @@ from nero.bench.run import ModelResult, RivalResult
 from nero.bench.timing import Spread
 
 _PACKAGES = ("torch", "nero-optim", "numba", "numpy", "triton", "pytorch-optimizer")
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass
@@ -110,6 +111,20 @@ def align(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def human_bytes(num: float) -> str:
+    """Write a number of bytes with three digits.
+
+    Example:
+        >>> from nero.bench.report import human_bytes
+        >>> human_bytes(1292256)
+        '1.29 MB'
+    """
+    unit = 0
+    while num >= 999.5 and unit < len(_UNITS) - 1:
+        num, unit = num / 1000, unit + 1
+    return f"{num:.3g} {_UNITS[unit]}"
+
+
 def _row(
     name: str, rival: RivalResult, references: Sequence[str], parameter_bytes: int
 ) -> list[str]:
@@ -119,7 +134,7 @@ def _row(
         "-" if ms is None else f"{ms.median:.3g}" if ms.median < 100 else f"{ms.median:.0f}",
         "-" if ms is None else f"{ms.low:.3g} to {ms.high:.3g}",
         *(_ratio(rival.ratios.get(r)) for r in references),
-        _bytes(rival.state_bytes),
+        human_bytes(rival.state_bytes),
         f"{rival.temporary_bytes / parameter_bytes:.2%}",
         f"{rival.num_disturbed}/{rival.num_samples}",
     ]
@@ -127,14 +142,6 @@ def _row(
 
 def _ratio(ratio: Spread | None) -> str:
     return "-" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-
-
-def _bytes(num: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if num < 1000:
-            return f"{num:.3g} {unit}"
-        num /= 1000
-    return f"{num:.3g} GB"
 
 
 def _plain(value: Any) -> Any:

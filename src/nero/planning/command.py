@@ -1,13 +1,11 @@
 """The options of ``nero plan``."""
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 from torch import nn
 
-from nero.bench.command import progress
+from nero.bench.command import add_json_argument, names_of, print_or_write, progress
 from nero.bench.report import environment
 from nero.planning.contenders import CONTENDERS
 from nero.planning.mesh import Ranks, parse_ranks
@@ -35,18 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--optimizers",
-        type=_optimizers,
+        type=names_of(CONTENDERS),
         default=",".join(CONTENDERS),
         metavar="NAME,...",
         help="who is compared (default: %(default)s)",
     )
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write JSON to FILE; without FILE, print it instead of the tables",
-    )
+    add_json_argument(parser)
     parser.add_argument(
         "--plot",
         metavar="FILE",
@@ -68,7 +60,8 @@ def run_command(args: argparse.Namespace, model: nn.Module) -> None:
             plans.append(_plan(args, model, ranks, tell))
     if args.plot is not None:
         plot(plans, args.plot)
-    _write(plans, args.json)
+    figures = {**environment("cpu"), "plans": [as_dict(plan) for plan in plans]}
+    print_or_write("\n\n".join(map(table, plans)), figures, args.json)
 
 
 def _plan(
@@ -83,28 +76,8 @@ def _plan(
     )
 
 
-def _write(plans: list[Plan], path: str | None) -> None:
-    packed = json.dumps(
-        {**environment("cpu"), "plans": [as_dict(plan) for plan in plans]}, indent=2
-    )
-    if path == "-":
-        print(packed)
-        return
-    print("\n\n".join(map(table, plans)))
-    if path is not None:
-        Path(path).write_text(packed + "\n")
-
-
 def _ranks(text: str) -> Ranks:
     try:
         return parse_ranks(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _optimizers(text: str) -> list[str]:
-    chosen = [name.strip() for name in text.split(",")]
-    for name in chosen:
-        if name not in CONTENDERS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTENDERS)}")
-    return list(dict.fromkeys(chosen))

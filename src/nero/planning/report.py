@@ -5,11 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nero.bench.report import align
+from nero.bench.report import align, human_bytes
 from nero.planning.shard import PlanError
 from nero.planning.simulate import Plan
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def table(plan: Plan) -> str:
@@ -34,20 +32,6 @@ def table(plan: Plan) -> str:
     numbers = align([row[:-1] for row in rows])
     lines = [f"{line}  {row[-1]}" for line, row in zip(numbers, rows, strict=True)]
     return "\n".join([title, *lines, *notes])
-
-
-def human_bytes(num: float) -> str:
-    """Write a number of bytes with three digits.
-
-    Example:
-        >>> from nero.planning.report import human_bytes
-        >>> human_bytes(1292256)
-        '1.29 MB'
-    """
-    unit = 0
-    while num >= 999.5 and unit < len(_UNITS) - 1:
-        num, unit = num / 1000, unit + 1
-    return f"{num:.3g} {_UNITS[unit]}"
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:

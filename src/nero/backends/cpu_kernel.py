@@ -206,7 +206,7 @@ def walk_elements(
         beta, sign, penalty = task.beta, task.sign, task.penalty
         propagate, num_skipped = task.propagate != 0, 0
         noise = _noise_start(task, step)
-        # Without branches, so that it is done in vectors; the last line is for stochastic rounding alone.
+        # Without branches, but for one that all elements take alike, so that it is done in vectors.
         for i in range(count):
             grad = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
             average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad

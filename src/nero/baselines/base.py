@@ -9,7 +9,7 @@ from nero.functional import working_dtype
 from nero.functional.relative import LayerNorm, layer_norm
 from nero.functional.sharding import is_sharded
 from nero.optim.base import Group, RelativeOptimizer, State, Work, scalar
-from nero.optim.shared import held_state
+from nero.optim.shared import held_work
 
 
 class Baseline(RelativeOptimizer):
@@ -44,14 +44,12 @@ class Baseline(RelativeOptimizer):
 
     def _update_shards(self, work: list[Work]) -> None:
         """Work on what this rank holds, with norms that all ranks add up at once."""
-        from nero.distributed import SharedNorms, local_work
+        from nero.distributed import SharedNorms
 
         norms = SharedNorms()
-        held = []
-        for item in work:
-            param, grad = local_work(item.param, item.grad, item.name)
-            held.append(item._replace(param=param, grad=grad, state=held_state(item.state)))
-            self._computed(held[-1], norms.asked_for(item.param))
+        held = [held_work(item) for item in work]
+        for item, mine in zip(work, held, strict=True):
+            self._computed(mine, norms.asked_for(item.param))
         answer = norms.answers()
         for item in held:
             _write_(item, *self._computed(item, answer))

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from nero.baselines.base import Baseline, zeros_for
-from nero.functional import madam_update, sum_dtype, working_dtype
-from nero.functional.relative import LayerNorm
+from nero.functional import madam_update, working_dtype
+from nero.functional.relative import LayerNorm, sum_of_squares
 from nero.functional.sharding import whole
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
@@ -72,7 +72,7 @@ class Madam(Baseline):
                 raise ValueError(f"Invalid {key} value: {group[key]}; it must be positive")
 
     def _buffers(self, param: Tensor, group: Group) -> State:
-        mean_sq = whole(param.to(sum_dtype(param)).square().sum()) / max(param.numel(), 1)
+        mean_sq = whole(sum_of_squares(param)) / max(param.numel(), 1)
         scale = torch.sqrt(mean_sq).to(working_dtype(param.dtype))
         return {"exp_avg_sq": zeros_for(param), "scale": scale}
 

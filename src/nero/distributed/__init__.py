@@ -7,7 +7,7 @@ whatever the number of parameters.
 Imported only by those who have sharded parameters.
 """
 
-from nero.distributed.add_up import SharedNorms
+from nero.distributed.norms import SharedNorms
 from nero.distributed.shards import (
     check_param,
     fan_in_groups,

@@ -1,15 +1,12 @@
 """The one communication of a step: sums of all parameters, in one all-reduce per process group."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
 import torch.distributed._functional_collectives as funcol
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
-
-from nero.functional import sum_dtype
 
 MeshDim: TypeAlias = tuple[DeviceMesh, int]
 
@@ -40,34 +37,3 @@ def add_up(buffers: Sequence[Tensor], where: Sequence[Sequence[MeshDim]]) -> lis
         for i, part in zip(indices, parts, strict=True):
             summed[i] = part
     return summed
-
-
-class SharedNorms:
-    """Norms of whole layers of which this rank holds a part, all added up at once.
-
-    A rule is gone through twice. At first it says what it needs the norms of, and is answered with ones;
-    then it gets the norms, in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._squares: list[Tensor] = []
-        self._where: list[list[MeshDim]] = []
-
-    def asked_for(self, param: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return what notes the norms that the rule of a parameter asks for."""
-        where: list[MeshDim] = []
-        if isinstance(param, DTensor):
-            mesh, placements = param.device_mesh, param.placements
-            where = [(mesh, d) for d, p in enumerate(placements) if hasattr(p, "dim")]
-
-        def note(x: Tensor) -> Tensor:
-            self._squares.append(x.to(sum_dtype(x)).square().sum().reshape(1))
-            self._where.append(where)
-            return torch.ones((), dtype=x.dtype, device=x.device)
-
-        return note
-
-    def answers(self) -> Callable[[Tensor], Tensor]:
-        """Add everything up, and return what answers with the norms, one after the other."""
-        summed = iter(add_up(self._squares, self._where))
-        return lambda x: next(summed).reshape(()).sqrt().to(x.dtype)

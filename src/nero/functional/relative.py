@@ -23,10 +23,22 @@ def layer_norm(x: Tensor) -> Tensor:
     """Compute the norm of a whole layer.
 
     Example:
+        >>> from nero.functional.relative import layer_norm
         >>> layer_norm(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
         tensor(5.)
     """
-    return x.to(sum_dtype(x)).square().sum().sqrt().to(x.dtype)
+    return sum_of_squares(x).sqrt().to(x.dtype)
+
+
+def sum_of_squares(x: Tensor) -> Tensor:
+    """Add up the squares of a whole tensor, in the precision of sums.
+
+    Example:
+        >>> from nero.functional.relative import sum_of_squares
+        >>> sum_of_squares(torch.tensor([3.0, 4.0]))
+        tensor(25., dtype=torch.float64)
+    """
+    return x.to(sum_dtype(x)).square().sum()
 
 
 def madam_update(

@@ -19,7 +19,7 @@ from nero.functional import (
     working_dtype,
 )
 from nero.functional.sharding import is_sharded, local_of, whole
-from nero.layout import Overrides, layout_from_options
+from nero.layout import Layout, Overrides, layout_from_options
 from nero.optim.base import Group, Params, RelativeOptimizer, State, Work
 from nero.optim.checks import check_non_negative, check_unit_interval, warn_no_foreach
 from nero.optim.kept_plan import KeptPlan
@@ -206,25 +206,9 @@ class Nero(RelativeOptimizer):
             )
             return state
 
-        is_initial = as_constraint(group["constraint"]).radius == "initial"
-        if is_sharded(param):
-            from nero import distributed
-
-            options = {"dtype": dtype, "device": param.device}
-            state["exp_avg_norm"] = distributed.per_neuron(param, layout, **options)  # type: ignore[arg-type]
-            norm: Tensor | None = None
-            if is_initial:
-                norm = distributed.neuron_norm_of(param, layout)  # type: ignore[arg-type]
-        else:
-            shape = layout.state_shape(param.shape)
-            state["exp_avg_norm"] = torch.zeros(shape, dtype=dtype, device=param.device)
-            dims = layout.fan_in_dims(param.shape)
-            norm = (
-                neuron_norm(layout.view(param), fan_in_dims=dims).view(shape)
-                if is_initial
-                else None
-            )
-        if norm is not None:
+        state["exp_avg_norm"] = _zero_per_neuron(param, layout, dtype)
+        if as_constraint(group["constraint"]).radius == "initial":
+            norm = _norm_per_neuron(param, layout)
             state["radius"] = torch.where(norm > 0, norm, group["bias_scale"]).to(dtype)
         return state
 
@@ -247,6 +231,23 @@ class Nero(RelativeOptimizer):
                 by_fused.setdefault(item.group["fused"], []).append(item)
             for fused, items in by_fused.items():
                 backends.select_backend(fused=fused)(tasks_of(items))
+
+
+def _zero_per_neuron(param: Tensor, layout: Layout, dtype: torch.dtype) -> Tensor:
+    if is_sharded(param):
+        from nero.distributed import per_neuron
+
+        return per_neuron(param, layout, dtype=dtype, device=param.device)  # type: ignore[arg-type]
+    return torch.zeros(layout.state_shape(param.shape), dtype=dtype, device=param.device)
+
+
+def _norm_per_neuron(param: Tensor, layout: Layout) -> Tensor:
+    if is_sharded(param):
+        from nero.distributed import neuron_norm_of
+
+        return neuron_norm_of(param, layout)  # type: ignore[arg-type]
+    norm = neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
+    return norm.view(layout.state_shape(param.shape))
 
 
 def _initial_scale(param: Tensor, bias_scale: float) -> Tensor:

@@ -31,12 +31,11 @@ def step_shared_(
         layout = layout_from_options(group, param.shape)
         mesh_dims = distributed.fan_in_groups(param, layout)  # type: ignore[arg-type]
         if item is not None:
-            held = distributed.local_work(param, item.grad, item.name)
-            mine = item._replace(param=held[0], grad=held[1], state=held_state(item.state))
+            mine = held_work(item)
         elif mesh_dims and param.requires_grad and states.get(param):
             weight = local_of(param)
             zeros = torch.zeros_like(weight)
-            mine = Work(weight, zeros, held_state(states[param]), group, place, 0, param.shape)
+            mine = Work(weight, zeros, _held(states[param]), group, place, 0, param.shape)
         else:
             continue
         if not mesh_dims:
@@ -60,6 +59,13 @@ def _members(groups: Sequence[Group]) -> list[tuple[Tensor, Group, int]]:
     return [(p, group, i) for group in groups for i, p in enumerate(group["params"])]
 
 
-def held_state(state: State) -> State:
-    """Return what this rank holds of a parameter's state."""
+def held_work(work: Work) -> Work:
+    """Return what this rank holds of a parameter, its gradient and its state."""
+    from nero.distributed import local_work
+
+    param, grad = local_work(work.param, work.grad, work.name)
+    return work._replace(param=param, grad=grad, state=_held(work.state))
+
+
+def _held(state: State) -> State:
     return {key: local_of(tensor) for key, tensor in state.items()}

@@ -14,9 +14,9 @@ from nero.optim.base import Group, Work, scalar
 
 def tasks_of(work: Sequence[Work]) -> list[NeroTask]:
     """Return the tasks of one step."""
-    options = {id(item.group): item.group for item in work}
-    made = {key: options_of(group) for key, group in options.items()}
-    return [task_of(item, made[id(item.group)]) for item in work]
+    groups = {id(item.group): item.group for item in work}
+    options = {key: options_of(group) for key, group in groups.items()}
+    return [task_of(item, options[id(item.group)]) for item in work]
 
 
 def task_of(work: Work, options: NeroOptions) -> NeroTask:

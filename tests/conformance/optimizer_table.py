@@ -79,8 +79,8 @@ class Entry:
     """Those of them that a change in mid-training does not reach, and why."""
     newer_options: tuple[str, ...] = ()
     """Options that a checkpoint of an older version may lack."""
-    newer_state: tuple[str, ...] = ()
-    """State that a checkpoint of an older version may lack, where that changes no trajectory."""
+    former_state: tuple[str, ...] = ()
+    """Counters that checkpoints of an older version carried, and that change no trajectory."""
     broken_in_bf16: Mapping[str, str] = field(default_factory=dict)
     """Options that torch itself gets wrong for bf16 parameters, and how."""
     no_tensor_lr: Mapping[str, str] = field(default_factory=dict)
@@ -212,7 +212,7 @@ TABLE = (
             *("stochastic_rounding", "seed"),
             *("weight_decay", "foreach", "fused", "role", "neuron_dims", "num_groups"),
         ),
-        newer_state=("num_skipped",),
+        former_state=("num_skipped",),
     ),
     Entry(
         "Madam",

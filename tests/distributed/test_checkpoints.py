@@ -38,33 +38,42 @@ def _build(how):
     return model, Nero(model, fused=False, **OPTIONS)
 
 
+def _begun(how):
+    model, optimizer = _build(how)
+    train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
+    return model, optimizer
+
+
 def _both(model, optimizer, **options):
     state = get_state_dict(model, optimizer, options=StateDictOptions(**options))
     return {"model": state[0], "optimizer": state[1]}
 
 
 def save(path, how, flat):
-    model, optimizer = _build(how)
-    train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
+    model, optimizer = _begun(how)
     dcp.save(_both(model, optimizer, flatten_optimizer_state_dict=flat), checkpoint_id=path)
 
 
 def resume(path, how, flat):
-    reference = network()
-    steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
-    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
-
     model, optimizer = _build(how)
     optimizer.param_groups[0]["lr"] = 0.5  # the checkpoint knows better
     state = _both(model, optimizer, flatten_optimizer_state_dict=flat)
     dcp.load(state, checkpoint_id=path)
+    _go_on(model, optimizer, state, how, flatten_optimizer_state_dict=flat)
+
+
+def _go_on(model, optimizer, state, how, **options):
+    """Load, take the steps that are left, and compare with the run that was not interrupted."""
     set_state_dict(
         model,
         optimizer,
         model_state_dict=state["model"],
         optim_state_dict=state["optimizer"],
-        options=StateDictOptions(flatten_optimizer_state_dict=flat),
+        options=StateDictOptions(**options),
     )
+    reference = network()
+    steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
+    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
     train(model, optimizer, steps[NUM_BEFORE:])
     assert_same_bits(model, reference, f"resumed on {how}:")
 
@@ -90,25 +99,12 @@ def test_full_state_dicts(tmp_path):
 
 
 def save_full(path):
-    model, optimizer = _build("FSDP 2")
-    train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
+    model, optimizer = _begun("FSDP 2")
     state = _both(model, optimizer, full_state_dict=True, cpu_offload=True)
     if torch.distributed.get_rank() == 0:
         torch.save(state, path)
 
 
 def resume_full(path, how="FSDP 3"):
-    reference = network()
-    steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
-    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
     model, optimizer = _build(how)
-    state = torch.load(path, weights_only=True)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-        options=StateDictOptions(full_state_dict=True),
-    )
-    train(model, optimizer, steps[NUM_BEFORE:])
-    assert_same_bits(model, reference, f"resumed on {how}:")
+    _go_on(model, optimizer, torch.load(path, weights_only=True), how, full_state_dict=True)

@@ -1,33 +1,25 @@
 """The row of the survey that needs two processes: sharded parameters."""
 
 import itertools
-import os
-import socket
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 from nero import Nero
-
-WORLD_SIZE = 2
+from tests.distributed.ranks import on_ranks
 
 
 def test_dtensor_shard_0_and_shard_1():
     """A: both crash. P: Shard(0) exact, Shard(1) crashes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_train_sharded_and_whole, args=(port,), nprocs=WORLD_SIZE)
+    on_ranks(2, _train_sharded_and_whole)
 
 
-def _train_sharded_and_whole(rank: int, port: int) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
-    mesh = init_device_mesh("cpu", (WORLD_SIZE,))
+def _train_sharded_and_whole():
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (2,))
     for dim, constraint in itertools.product((0, 1), ("balanced", "mean", "initial")):
         torch.manual_seed(0)
         weight, bias = torch.randn(7, 9), torch.randn(7)  # uneven shards
@@ -51,4 +43,3 @@ def _train_sharded_and_whole(rank: int, port: int) -> None:
         assert optimizers[0].num_skipped == optimizers[1].num_skipped > 0
     with pytest.raises(RuntimeError, match="does not support that yet"):
         Nero(sharded, stochastic_rounding=True)
-    dist.destroy_process_group()

@@ -1,0 +1,154 @@
+"""The experiment that all image classifiers share: cross-entropy, and the share of right answers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from nero_lab.batching import generator, in_order, num_batches, shuffled
+from nero_lab.task import Experiment, Setting, Sums, Take
+
+Batch = tuple[Tensor, Tensor]
+"""Images (batch, channels, height, width) in float32 and their classes."""
+
+Augment = Callable[[Tensor, Tensor], Tensor]
+"""A function of byte images (batch, height, width, channels) and of as many rows of uniform numbers."""
+
+
+class Examples(Protocol):
+    """Labelled images, wherever they are kept."""
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    def shuffled(self, setting: Setting, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield this rank's part of each training batch of an epoch, from batch ``start`` on."""
+
+    def in_order(self, setting: Setting) -> Iterator[Batch]:
+        """Yield this rank's share of all images once, without augmentation."""
+
+
+@dataclass(frozen=True)
+class StoredImages:
+    """Labelled images in memory, kept as bytes and normalised as they are read.
+
+    Args:
+        pixels: bytes of shape (images, height, width, channels). A batch in this order is already
+            in the layout that convolutions are fastest in (``torch.channels_last``).
+        labels: the class of each image.
+        mean: what to take away from each channel, on a scale of 0 to 1.
+        std: what to divide each channel by afterwards.
+        augment: what to do to training images.
+        num_draws: uniform numbers that ``augment`` wants for each image.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augment: Augment | None = None
+    num_draws: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, num_images: int | None) -> "StoredImages":
+        """Return the first images alone, or all of them if ``num_images`` is None."""
+        return StoredImages(
+            self.pixels[:num_images],
+            self.labels[:num_images],
+            self.mean,
+            self.std,
+            self.augment,
+            self.num_draws,
+        )
+
+    def shuffled(self, setting: Setting, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield this rank's part of each training batch of an epoch, from batch ``start`` on."""
+        batch_size, rank, world_size = setting.recipe.batch_size, setting.rank, setting.world_size
+        plan = shuffled(
+            len(self),
+            batch_size,
+            seed=setting.seed,
+            epoch=epoch,
+            start=start,
+            rank=rank,
+            world_size=world_size,
+        )
+        for index, items in plan:
+            pixels = self.pixels[items]
+            if self.augment is not None:
+                # Drawn for the whole batch, so that an image fares alike however many ranks there are.
+                source = generator(setting.seed, epoch, index)
+                draws = torch.rand(batch_size, self.num_draws, generator=source)
+                pixels = self.augment(pixels, draws[rank::world_size])
+            yield self._batch(pixels, items, setting.device)
+
+    def in_order(self, setting: Setting) -> Iterator[Batch]:
+        """Yield this rank's share of all images once, without augmentation."""
+        size = setting.recipe.batch_size
+        for items in in_order(len(self), size, rank=setting.rank, world_size=setting.world_size):
+            yield self._batch(self.pixels[items], items, setting.device)
+
+    def _batch(self, pixels: Tensor, items: Tensor, device: torch.device) -> Batch:
+        images = pixels.to(device).float() / 255
+        mean, std = images.new_tensor(self.mean), images.new_tensor(self.std)
+        return ((images - mean) / std).permute(0, 3, 1, 2), self.labels[items].to(device)
+
+
+class Classification(Experiment):
+    """Train one network, the player ``"model"``, to name the class of an image."""
+
+    def __init__(
+        self, setting: Setting, model: nn.Module, *, train: Examples, valid: Examples
+    ) -> None:
+        self.players = {"model": model.to(setting.device)}
+        self.steps_per_epoch = num_batches(len(train), setting.recipe.batch_size)
+        self._setting, self._train, self._valid = setting, train, valid
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield this rank's part of each batch of an epoch, from batch ``start`` on."""
+        return self._train.shuffled(self._setting, epoch, start)
+
+    def advance(self, batch: Any, take: Take) -> Sums:
+        """Take one step on the cross-entropy of a batch."""
+        images, labels = batch
+        loss, seen = _score(self.players["model"](images), labels)
+        take("model", loss)
+        return seen
+
+    @torch.no_grad()
+    def evaluate(self) -> Sums:
+        """Score the network on the validation images."""
+        model = self.players["model"]
+        # DDP would wait for the other ranks at every batch, and they may have one fewer.
+        bare = model.module if isinstance(model, DistributedDataParallel) else model
+        bare.eval()
+        loss, correct, count = 0.0, 0.0, 0
+        for images, labels in self._valid.in_order(self._setting):
+            _, seen = _score(bare(images), labels)
+            loss += float(seen["loss"][0])
+            correct += float(seen["accuracy"][0])
+            count += len(labels)
+        bare.train()
+        return {"loss": (loss, count), "accuracy": (correct, count)}
+
+    def derive(self, averages: dict[str, float]) -> dict[str, float]:
+        """Return the top-1 error in percent, beside each accuracy."""
+        suffix = "_accuracy"
+        return {
+            name.removesuffix(suffix) + "_error": 100 * (1 - value)
+            for name, value in averages.items()
+            if name.endswith(suffix)
+        }
+
+
+def _score(logits: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+    loss = F.cross_entropy(logits.float(), labels)  # in float32 under autocast too
+    count = len(labels)
+    correct = (logits.detach().argmax(1) == labels).sum()
+    return loss, {"loss": (loss.detach() * count, count), "accuracy": (correct, count)}

@@ -1,0 +1,124 @@
+"""The ``nero-lab`` command."""
+
+import argparse
+import ast
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_NEEDS = "nero-lab needs more than the optimiser does: pip install 'nero-optim[lab]' (missing: {})"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ``nero-lab`` command and return its exit code."""
+    try:
+        from nero_lab.config import ConfigError
+        from nero_lab.data.files import DataError
+    except ModuleNotFoundError as error:
+        print(_NEEDS.format(error.name), file=sys.stderr)
+        return 2
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.function(args)
+    except (ConfigError, DataError) as error:
+        print(f"nero-lab {args.command}: {error}", file=sys.stderr)
+        return 2
+    return code
+
+
+def _list(args: argparse.Namespace) -> int:
+    from nero_lab.listing import print_tasks
+
+    print_tasks()
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from nero_lab.config import RunConfig
+    from nero_lab.run import run
+
+    config = RunConfig(
+        task=args.task,
+        scale=args.scale,
+        optimizer=args.optimizer,
+        lr=args.lr,
+        seed=args.seed,
+        variant=args.variant,
+        options=dict(args.set),
+        epochs=args.epochs,
+    )
+    record = run(config, _place(args))
+    metric = config.described.metric
+    print(
+        f"{config.name}: {record.status}, {metric.label} {record.last(metric.name):.4g}"
+        f" (best {record.best(metric.name, higher_is_better=metric.higher_is_better):.4g}),"
+        f" records in {args.runs_dir / config.name}"
+    )
+    return 0
+
+
+def _place(args: argparse.Namespace) -> Any:
+    from nero_lab.data.files import default_data_dir
+    from nero_lab.run import Place
+
+    return Place(
+        runs_dir=args.runs_dir,
+        data_dir=args.data_dir or default_data_dir(),
+        checkpoint_steps=args.checkpoint_steps,
+        tensorboard=not args.no_tensorboard,
+        quiet=args.quiet,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nero-lab",
+        description="The experiments of the Nero paper, and a comparison with today's optimisers.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    listing = commands.add_parser(
+        "list", help="every task: figure, data, size and time at each scale"
+    )
+    listing.set_defaults(function=_list)
+
+    run = commands.add_parser("run", help="one run; goes on where it was interrupted")
+    run.add_argument("task")
+    run.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
+    run.add_argument("--optimizer", default="nero", metavar="NAME", help="(default: %(default)s)")
+    run.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
+    run.add_argument("--epochs", type=int, help="instead of the recipe's")
+    run.add_argument(
+        "--set",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the recipe",
+    )
+    _add_places(run)
+    run.set_defaults(function=_run)
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), help="(default: %(default)s)"
+    )
+    parser.add_argument("--data-dir", type=Path, help="(default: $NERO_DATA, or a cache folder)")
+    parser.add_argument(
+        "--checkpoint-steps", type=int, default=500, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument("--no-tensorboard", action="store_true")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name, value

@@ -1,0 +1,103 @@
+"""The configuration of one run, and the name and command that follow from it."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.task import Recipe, Task
+from nero_lab.tasks import TASKS
+
+
+class ConfigError(ValueError):
+    """A run was asked for that cannot be."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run: a task, an optimiser and a seed, at a scale.
+
+    Args:
+        task: name of a task.
+        scale: "paper", "cpu" or "smoke".
+        optimizer: name of an optimiser.
+        lr: learning rate; the task's published best rate, or the optimiser's default, if None.
+        seed: of weights, batches and everything else random.
+        variant: name of a variant of the task.
+        options: changes to the options of the recipe.
+        epochs: instead of the recipe's.
+
+    Example:
+        >>> RunConfig("mnist-deep", optimizer="adam", seed=2).name
+        'mnist-deep/cpu/adam-lr0.001-seed2'
+    """
+
+    task: str
+    scale: str = "cpu"
+    optimizer: str = "nero"
+    lr: float | None = None
+    seed: int = 0
+    variant: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("task", self.task, TASKS)
+        _check("scale", self.scale, self.described.recipes)
+        _check("optimizer", self.optimizer, OPTIMIZERS)
+        if self.variant is not None:
+            _check("variant", self.variant, self.described.variants)
+        for name in self.options:
+            _check("option", name, self.described.recipes[self.scale].options)
+        if self.lr is None:
+            lr = self.described.lrs.get(self.optimizer, OPTIMIZERS[self.optimizer].lr)
+            object.__setattr__(self, "lr", lr)
+
+    @property
+    def described(self) -> Task:
+        """The task itself."""
+        return TASKS[self.task]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with the changes that this run makes to it."""
+        recipe = self.described.recipes[self.scale]
+        variant = self.described.variants[self.variant] if self.variant else {}
+        return dataclasses.replace(
+            recipe,
+            options={**recipe.options, **variant, **self.options},
+            epochs=recipe.epochs if self.epochs is None else self.epochs,
+            schedule=OPTIMIZERS[self.optimizer].schedule or recipe.schedule,
+        )
+
+    @property
+    def name(self) -> str:
+        """Where the records of this run lie, below the folder of all runs."""
+        parts = [self.variant] if self.variant else []
+        parts += [self.optimizer, f"lr{self.lr:g}", f"seed{self.seed}"]
+        parts += [f"{name}={value}" for name, value in sorted(self.options.items())]
+        parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
+        return f"{self.task}/{self.scale}/{'-'.join(parts)}"
+
+    @property
+    def command(self) -> str:
+        """The command that makes this run.
+
+        Example:
+            >>> RunConfig("mnist-deep").command
+            'nero-lab run mnist-deep --scale cpu --optimizer nero --lr 0.001 --seed 0'
+        """
+        words = ["nero-lab", "run", self.task, "--scale", self.scale]
+        words += ["--optimizer", self.optimizer, "--lr", f"{self.lr:g}", "--seed", str(self.seed)]
+        words += ["--variant", self.variant] if self.variant else []
+        for name, value in sorted(self.options.items()):
+            words += ["--set", f"{name}={value}"]
+        words += ["--epochs", str(self.epochs)] if self.epochs is not None else []
+        return shlex.join(words)
+
+
+def _check(what: str, name: str, known: Mapping[str, Any]) -> None:
+    if name not in known:
+        raise ConfigError(f"no {what} is called {name!r}; there are: {', '.join(known) or 'none'}")

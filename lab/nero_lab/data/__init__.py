@@ -1,0 +1,1 @@
+"""Data sets, read from the files that their publishers ship."""

@@ -1,0 +1,269 @@
+"""The one training loop: every task runs through here.
+
+An experiment says what a batch is and what to do with it; the loop owns everything else: learning rates,
+precision, gradients, sums over steps and ranks, records, checkpoints, and the end.
+"""
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from nero_lab import checkpoint
+from nero_lab.progress import Progress
+from nero_lab.records import Recorder
+from nero_lab.task import Experiment, Setting, Sums
+
+NUM_STEP_RECORDS = 60  # a curve needs no more, and records stay small
+
+
+class DivergedError(ArithmeticError):
+    """A loss was not a finite number."""
+
+
+class Loop:
+    """Train an experiment to the end of its recipe.
+
+    Args:
+        experiment: what to train.
+        optimizers: of each player, set to the initial learning rate.
+        setting: recipe, seed, device and rank.
+        checkpoint_path: where the state of the run is kept.
+        checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        optimizers: Mapping[str, list[Optimizer]],
+        setting: Setting,
+        *,
+        checkpoint_path: Path,
+        checkpoint_steps: int,
+    ) -> None:
+        self.experiment = experiment
+        self.optimizers = optimizers
+        self.setting = setting
+        self.recipe = setting.recipe
+        self.step = 0
+        self.sums: Sums = {}
+        self.seconds_before = 0.0
+        self.step_seconds: list[float] = []
+        self._initial_lrs = {
+            name: [[group["lr"] for group in optimizer.param_groups] for optimizer in owned]
+            for name, owned in optimizers.items()
+        }
+        self._checkpoint_path = checkpoint_path
+        self._checkpoint_steps = checkpoint_steps
+        self._began = time.monotonic()
+        self._modules = dict(experiment.players)  # before they are wrapped
+        if setting.world_size > 1:
+            for name, module in self._modules.items():
+                experiment.players[name] = DistributedDataParallel(module)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.recipe.epochs * self.experiment.steps_per_epoch
+
+    @property
+    def epoch(self) -> float:
+        """Epochs done so far."""
+        return self.step / self.experiment.steps_per_epoch
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, also before it was resumed."""
+        return self.seconds_before + time.monotonic() - self._began
+
+    def resume(self) -> int | None:
+        """Go on from the checkpoint, if there is one, and return the size of the records then."""
+        state = checkpoint.load(self._checkpoint_path, self.setting.device)
+        if state is None:
+            return None
+        self.step, self.seconds_before = state["step"], state["seconds"]
+        self.sums = {name: (total, count) for name, (total, count) in state["sums"].items()}
+        for name, module in self._modules.items():
+            module.load_state_dict(state["players"][name])
+            for optimizer, saved in zip(
+                self.optimizers[name], state["optimizers"][name], strict=True
+            ):
+                optimizer.load_state_dict(saved)
+        self.experiment.load_state_dict(state["experiment"])
+        checkpoint.set_random_states(state["random"])
+        size: int = state["records_size"]
+        return size
+
+    def train(self, recorder: Recorder | None, progress: Progress) -> None:
+        """Train until the last epoch is done.
+
+        Raises:
+            DivergedError: if a loss is not finite. What was seen until then is recorded.
+        """
+        for optimizer in self._switching():
+            optimizer.train()
+        steps_per_epoch = self.experiment.steps_per_epoch
+        log_every = max(self.num_steps // NUM_STEP_RECORDS, 1)
+        while self.step < self.num_steps:
+            epoch, start = divmod(self.step, steps_per_epoch)
+            for batch in self.experiment.batches(epoch, start):
+                lr = self._set_lrs()
+                began = time.perf_counter()
+                seen = self._advance(batch)
+                self.step_seconds.append(time.perf_counter() - began)
+                self.step += 1
+                _add(self.sums, seen)
+                if self.step % log_every == 0 or self.step % steps_per_epoch == 0:
+                    averages = self._averages(seen)
+                    progress.at(self.step, averages)
+                    if recorder:
+                        self._record_step(recorder, lr, averages)
+                    _check_finite(averages, self.step)
+                if self.step % self._checkpoint_steps == 0 and self.step % steps_per_epoch:
+                    self._save(recorder)
+            if self.step != (epoch + 1) * steps_per_epoch:
+                raise RuntimeError(
+                    f"epoch {epoch} ended at step {self.step}, not after {steps_per_epoch} steps"
+                )
+            self._end_epoch(recorder, progress)
+
+    def _advance(self, batch: Any) -> Sums:
+        for player in self.experiment.players.values():
+            player.train()
+        with self._precision():
+            return self.experiment.advance(batch, self._take)
+
+    def _take(self, player: str, loss: Tensor) -> None:
+        """Let one player step down its loss."""
+        for optimizer in self.optimizers[player]:
+            optimizer.zero_grad()
+        # Backward passes choose their own precision, whatever the forward pass was run in.
+        with torch.autocast(self.setting.device.type, enabled=False):
+            loss.backward()
+        if self.recipe.clip_norm is not None:
+            clip_grad_norm_(self._modules[player].parameters(), self.recipe.clip_norm)
+        for optimizer in self.optimizers[player]:
+            optimizer.step()
+
+    def _end_epoch(self, recorder: Recorder | None, progress: Progress) -> None:
+        with self._averaged_weights(), self._precision(), torch.no_grad():
+            valid = self.experiment.evaluate()
+        scores = {f"train_{name}": value for name, value in self._averages(self.sums).items()}
+        scores |= {f"valid_{name}": value for name, value in self._averages(valid).items()}
+        scores |= self.experiment.derive(scores)
+        progress.epoch(round(self.epoch), scores)
+        if recorder:
+            fields = {"epoch": round(self.epoch), "step": self.step, **scores}
+            recorder.write("epoch", {**fields, "clock": {"seconds": round(self.seconds, 1)}})
+            recorder.curves(self.step, scores)
+        _check_finite({name: value for name, value in scores.items() if "loss" in name}, self.step)
+        self.sums = {}
+        self._save(recorder)
+
+    def _record_step(self, recorder: Recorder, lr: float, averages: dict[str, float]) -> None:
+        epoch = round(self.epoch, 4)
+        recorder.write("step", {"step": self.step, "epoch": epoch, "lr": lr, **averages})
+        recorder.curves(self.step, {**averages, "lr": lr})
+
+    def _set_lrs(self) -> float:
+        """Set every group to its initial rate times the schedule, and return the first of them."""
+        epoch = (self.step + 0.5) / self.experiment.steps_per_epoch  # the middle of the step
+        factor = self.recipe.schedule(epoch, self.recipe.epochs)
+        for name, owned in self.optimizers.items():
+            for optimizer, lrs in zip(owned, self._initial_lrs[name], strict=True):
+                for group, lr in zip(optimizer.param_groups, lrs, strict=True):
+                    group["lr"] = lr * factor
+        first = next(iter(self.optimizers.values()))[0]
+        return float(first.param_groups[0]["lr"])
+
+    def _averages(self, sums: Sums) -> dict[str, float]:
+        """Divide totals by counts, over all ranks."""
+        names = list(sums)
+        pairs = torch.tensor(
+            [[float(sums[name][0]), float(sums[name][1])] for name in names], dtype=torch.float64
+        )
+        if self.setting.world_size > 1:
+            pairs = pairs.to(self.setting.device)
+            dist.all_reduce(pairs)
+        return {
+            name: total / count if count else math.nan
+            for name, (total, count) in zip(names, pairs.tolist(), strict=True)
+        }
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        low = self.recipe.precision == "bfloat16"
+        return torch.autocast(self.setting.device.type, torch.bfloat16, enabled=low)
+
+    @contextlib.contextmanager
+    def _averaged_weights(self) -> Iterator[None]:
+        """Switch optimisers that train one set of weights and mean another to the latter."""
+        for optimizer in self._switching():
+            optimizer.eval()
+        yield
+        for optimizer in self._switching():
+            optimizer.train()
+
+    def _switching(self) -> list[Any]:
+        return [o for owned in self.optimizers.values() for o in owned if hasattr(o, "eval")]
+
+    def _save(self, recorder: Recorder | None) -> None:
+        random = checkpoint.random_states()  # every rank takes part
+        if recorder is None:
+            return
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "sums": {name: list(pair) for name, pair in self.sums.items()},
+            "players": {name: module.state_dict() for name, module in self._modules.items()},
+            "optimizers": {
+                name: [optimizer.state_dict() for optimizer in owned]
+                for name, owned in self.optimizers.items()
+            },
+            "experiment": self.experiment.state_dict(),
+            "random": random,
+            "records_size": recorder.size,
+        }
+        checkpoint.save(self._checkpoint_path, state)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the end of a run is recorded with, apart from the clock."""
+        state = [
+            value
+            for owned in self.optimizers.values()
+            for optimizer in owned
+            for kept in optimizer.state_dict()["state"].values()
+            for value in kept.values()
+            if isinstance(value, Tensor)
+        ]
+        return {
+            "step": self.step,
+            "epoch": round(self.epoch, 4),
+            "optimizer_state_bytes": sum(value.nbytes for value in state),
+        }
+
+    def median_step_seconds(self) -> float:
+        """Return the median time of a step since the run was begun or resumed."""
+        return statistics.median(self.step_seconds) if self.step_seconds else math.nan
+
+
+def _add(sums: Sums, seen: Sums) -> None:
+    for name, (total, count) in seen.items():
+        before, counted = sums.get(name, (0.0, 0))
+        total = total.detach() if isinstance(total, Tensor) else total
+        sums[name] = (before + total, counted + count)
+
+
+def _check_finite(averages: Mapping[str, float], step: int) -> None:
+    for name, value in averages.items():
+        if not math.isfinite(value) and "loss" in name:
+            raise DivergedError(f"{name} is {value} at step {step}")

@@ -1,0 +1,1 @@
+"""Models as in the paper and its appendix, and a small GPT."""

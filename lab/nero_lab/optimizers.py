@@ -1,0 +1,173 @@
+"""The optimisers that the lab compares, each as one would set it up.
+
+The paper's rivals are the paper's: momentum 0, second-moment constant 0.999, no weight decay. The
+others are what one would pick today, with the settings that their authors recommend; the learning rate
+is what a sweep tunes, over as many values for each.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nero import Balanced, Nero, param_groups
+from nero.baselines import Lamb, Madam
+from nero_lab.schedules import Constant, Schedule
+
+Build = Callable[[nn.Module, float], list[Optimizer]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How to set up one optimiser.
+
+    Args:
+        build: makes it from a model and a learning rate; several if parameters are divided.
+        lr: the rate where a task names none.
+        grid: the rates of a sweep, from small to large.
+        about: one line for ``nero-lab list``.
+        schedule: replaces the schedule of every recipe, for optimisers that want none.
+    """
+
+    build: Build
+    lr: float
+    grid: tuple[float, ...]
+    about: str
+    schedule: Schedule | None = None
+
+
+def _nero(constraint: str) -> Build:
+    return lambda model, lr: [Nero(model, lr, constraint=constraint)]
+
+
+def _sgd(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [torch.optim.SGD(model.parameters(), lr)]
+
+
+def _sgd_momentum(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [torch.optim.SGD(model.parameters(), lr, momentum=0.9, weight_decay=1e-4)]
+
+
+def _adam(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [torch.optim.Adam(model.parameters(), lr, betas=(0.0, 0.999))]
+
+
+def _adamw(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [torch.optim.AdamW(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
+
+
+def _lamb(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Lamb(model, lr, betas=(0.0, 0.999), weight_decay=0.0)]
+
+
+def _lamb_balanced(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Balanced(Lamb(param_groups(model), lr, betas=(0.0, 0.999), weight_decay=0.0))]
+
+
+def _madam(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Madam(model, lr)]
+
+
+def _madam_balanced(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Balanced(Madam(param_groups(model), lr))]
+
+
+def _muon(model: nn.Module, lr: float) -> list[Optimizer]:
+    hidden = _hidden_matrices(model)
+    if not hidden:
+        return _adamw(model, lr)
+    # Scaled to the size of AdamW's updates, so that one rate serves both.
+    muon = torch.optim.Muon(hidden, lr, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    taken = {id(param) for param in hidden}
+    rest = [
+        {**group, "params": [param for param in group["params"] if id(param) not in taken]}
+        for group in _decayed(model)
+    ]
+    return [muon, torch.optim.AdamW(rest, lr, betas=(0.9, 0.95), weight_decay=0.1)]
+
+
+def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
+    from schedulefree import AdamWScheduleFree
+
+    return [AdamWScheduleFree(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
+
+
+def _prodigy(model: nn.Module, lr: float) -> list[Optimizer]:
+    from prodigyopt import Prodigy
+
+    # Its authors advise both for runs with a warm-up: the first keeps the estimate from growing there.
+    return [
+        Prodigy(
+            model.parameters(),
+            lr,
+            weight_decay=0.01,
+            safeguard_warmup=True,
+            use_bias_correction=True,
+        )
+    ]
+
+
+def _decayed(model: nn.Module) -> list[dict[str, Any]]:
+    """Divide parameters into matrices, which decay, and vectors, which do not."""
+    trained = [param for param in model.parameters() if param.requires_grad]
+    return [
+        {"params": [param for param in trained if param.ndim >= 2]},
+        {"params": [param for param in trained if param.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
+    """Return the matrices between the first and the last layer, which Muon is meant for."""
+    weights = [
+        module.weight
+        for module in model.modules()
+        if isinstance(module, nn.Linear) and module.weight.requires_grad
+    ]
+    attention = [
+        module.in_proj_weight
+        for module in model.modules()
+        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None
+    ]
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    return attention + [weight for weight in weights[:-1] if id(weight) not in embeddings]
+
+
+_PAPER_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+_FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
+
+OPTIMIZERS: dict[str, Entry] = {
+    "nero": Entry(
+        _nero("balanced"), 0.01, (0.003, 0.01, 0.02, 0.03, 0.06), "Nero, as in the paper"
+    ),
+    "nero-none": Entry(_nero("none"), 0.01, _FINE_GRID, "Nero without constraints"),
+    "nero-mean": Entry(_nero("mean"), 0.01, _FINE_GRID, "Nero, mean zero only"),
+    "nero-norm": Entry(_nero("norm"), 0.01, _FINE_GRID, "Nero, norm one only"),
+    "sgd": Entry(_sgd, 0.1, (0.03, 0.1, 0.3, 1.0, 3.0), "SGD without momentum, as in the paper"),
+    "adam": Entry(_adam, 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "Adam, beta1 = 0, as in the paper"),
+    "lamb": Entry(_lamb, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "LAMB, beta1 = 0, as in the paper"),
+    "lamb-balanced": Entry(_lamb_balanced, 0.01, _FINE_GRID, "LAMB with Nero's constraints"),
+    "madam": Entry(_madam, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "Madam, as in the paper"),
+    "madam-balanced": Entry(_madam_balanced, 0.01, _FINE_GRID, "Madam with Nero's constraints"),
+    "adamw": Entry(_adamw, 1e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "AdamW (0.9, 0.95), decay 0.1"),
+    "sgd-momentum": Entry(
+        _sgd_momentum, 0.1, (0.01, 0.03, 0.1, 0.3, 1.0), "SGD, momentum 0.9, decay 1e-4"
+    ),
+    "muon": Entry(
+        _muon,
+        3e-3,
+        (1e-3, 3e-3, 6e-3, 1e-2, 2e-2),
+        "torch's Muon for hidden matrices, AdamW beside it",
+    ),
+    "schedule-free": Entry(
+        _schedule_free,
+        3e-3,
+        (1e-3, 3e-3, 6e-3, 1e-2, 2e-2),
+        "schedule-free AdamW, warm-up only",
+        schedule=Constant(warmup=1 / 12),
+    ),
+    "prodigy": Entry(_prodigy, 1.0, (0.25, 0.5, 1.0, 2.0, 4.0), "Prodigy, which sets its own rate"),
+}
+"""Every optimiser, by the name that ``--optimizer`` takes."""

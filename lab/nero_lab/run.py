@@ -1,0 +1,188 @@
+"""One run, from its configuration to its last record."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nero_lab import records
+from nero_lab.config import ConfigError, RunConfig
+from nero_lab.loop import DivergedError, Loop
+from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.progress import Progress, Shown, Silent
+from nero_lab.provenance import peak_memory_bytes, provenance
+from nero_lab.records import Recorder, RunRecord
+from nero_lab.task import Setting
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run reads and writes.
+
+    Args:
+        runs_dir: the folder of all runs; a run has a folder of its own below it.
+        data_dir: the folder of all data sets.
+        checkpoint_steps: steps between two checkpoints.
+        tensorboard: write TensorBoard's files beside the records.
+        quiet: show no progress.
+    """
+
+    runs_dir: Path
+    data_dir: Path
+    checkpoint_steps: int = 500
+    tensorboard: bool = True
+    quiet: bool = False
+
+
+def run(config: RunConfig, place: Place) -> RunRecord:
+    """Run a configuration, or what is left of it, and return its records.
+
+    A run that was finished before is only read. One that was interrupted goes on from its checkpoint.
+    A run that diverges is recorded as diverged; one that fails is recorded as failed, and raises.
+    """
+    folder = place.runs_dir / config.name
+    path = folder / records.FILE_NAME
+    if (before := _earlier(path, config)) and before.status in ("finished", "diverged"):
+        return before
+    with _process_group() as (rank, world_size, device):
+        torch.manual_seed(config.seed)
+        setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
+        loop = _build(config, setting, folder, place)
+        size = loop.resume()
+        recorder = None
+        if rank == 0:
+            tensorboard = place.tensorboard
+            recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=tensorboard)
+            if not size:
+                recorder.write("run", _header(config, loop))
+        _train(config, loop, recorder, quiet=place.quiet or rank > 0)
+        if world_size > 1:
+            dist.barrier()
+    return records.read(path)
+
+
+def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> Loop:
+    experiment = config.described.build(setting)
+    assert config.lr is not None
+    build = OPTIMIZERS[config.optimizer].build
+    for player in experiment.players.values():
+        player.to(setting.device)
+    optimizers = {name: build(player, config.lr) for name, player in experiment.players.items()}
+    experiment.attach(optimizers)
+    if setting.world_size > 1:  # the same weights everywhere, other dropout masks
+        torch.manual_seed(config.seed * setting.world_size + setting.rank)
+    return Loop(
+        experiment,
+        optimizers,
+        setting,
+        checkpoint_path=folder / "checkpoint.pt",
+        checkpoint_steps=place.checkpoint_steps,
+    )
+
+
+def _train(config: RunConfig, loop: Loop, recorder: Recorder | None, *, quiet: bool) -> None:
+    progress: Progress
+    shown = None
+    if quiet:
+        progress = Silent()
+    else:
+        progress = shown = Shown(config.name, loop.num_steps, loop.step)
+    ending: dict[str, Any] = {"status": "finished"}
+    try:
+        loop.train(recorder, progress)
+    except DivergedError as error:
+        ending = {"status": "diverged", "message": str(error)}
+    except Exception as error:
+        ending = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+        ending["traceback"] = traceback.format_exc(limit=-5)
+        raise
+    finally:
+        if shown:
+            shown.close()
+        # A run that is interrupted has no end: it can go on.
+        if recorder and not _is_interrupted(ending, loop):
+            recorder.write("end", {**ending, **loop.summary(), "clock": _clock(loop)})
+        if recorder:
+            recorder.close()
+
+
+def _is_interrupted(ending: dict[str, Any], loop: Loop) -> bool:
+    return ending["status"] == "finished" and loop.step < loop.num_steps
+
+
+def _clock(loop: Loop) -> dict[str, Any]:
+    return {
+        "seconds": round(loop.seconds, 1),
+        "seconds_per_step": round(loop.median_step_seconds(), 6),
+        "peak_memory_bytes": peak_memory_bytes(loop.setting.device),
+    }
+
+
+def _header(config: RunConfig, loop: Loop) -> dict[str, Any]:
+    recipe = config.recipe
+    described = _as_recorded(config)
+    players = loop.experiment.players.values()
+    return {
+        **described,
+        "recipe": {
+            "epochs": recipe.epochs,
+            "batch_size": recipe.batch_size,
+            "schedule": repr(recipe.schedule),
+            "clip_norm": recipe.clip_norm,
+            "precision": recipe.precision,
+            "options": dict(recipe.options),
+        },
+        "command": config.command,
+        "num_parameters": sum(p.numel() for player in players for p in player.parameters()),
+        "steps_per_epoch": loop.experiment.steps_per_epoch,
+        "world_size": loop.setting.world_size,
+        **provenance(loop.setting.device),
+        "clock": {"started": datetime.now(timezone.utc).isoformat(timespec="seconds")},
+    }
+
+
+def _as_recorded(config: RunConfig) -> dict[str, Any]:
+    fields = {**dataclasses.asdict(config), "options": dict(config.options)}
+    recorded: dict[str, Any] = json.loads(json.dumps(fields))
+    return recorded
+
+
+def _earlier(path: Path, config: RunConfig) -> RunRecord | None:
+    """Return the records of this run so far, if they are of the same configuration."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    earlier = records.read(path)
+    for name, value in _as_recorded(config).items():
+        if earlier.config[name] != value:
+            raise ConfigError(
+                f"{path} has records with {name} = {earlier.config[name]!r}, not {value!r}; "
+                "remove them, or choose another --runs-dir"
+            )
+    return earlier
+
+
+@contextlib.contextmanager
+def _process_group() -> Iterator[tuple[int, int, torch.device]]:
+    """Join the other ranks if torchrun started this process; yield rank, number of ranks, device."""
+    on_gpu = torch.cuda.is_available()
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield 0, 1, torch.device("cuda" if on_gpu else "cpu")
+        return
+    device = torch.device("cpu")
+    if on_gpu:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,142 @@
+"""What a task is: a description, a recipe at each scale, and an experiment to train.
+
+The description is plain data, so that ``nero-lab list`` and the report need not build a model. The
+experiment is what the one training loop (``loop.py``) drives.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nero_lab.schedules import Constant, Schedule
+
+Sums = dict[str, tuple[Tensor | float, int]]
+"""A total and a count for each quantity; the loop adds them up over steps and ranks."""
+
+Take = Callable[[str, Tensor], None]
+"""``take(player, loss)``: back-propagate and let the optimisers of one player step."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The score of a task, as the report names and orders it."""
+
+    name: str  # a key of an epoch's record: "valid_accuracy"
+    label: str  # an axis label: "validation accuracy"
+    higher_is_better: bool = False
+    log: bool = False  # draw on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The budget of a run: how long, in what batches, at what rate, and how large.
+
+    Args:
+        epochs: length of the run; an epoch is what the experiment says it is.
+        batch_size: examples a step, over all ranks.
+        schedule: factor on the learning rate, set at every step.
+        clip_norm: largest norm of the gradient of a player, if any.
+        precision: what matrix products are computed in; weights are always float32.
+        options: what the task leaves open: widths, depths, numbers of examples.
+        takes: the time of one run, as it was seen.
+    """
+
+    epochs: int
+    batch_size: int
+    schedule: Schedule = field(default_factory=Constant)
+    clip_norm: float | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    takes: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how one run happens."""
+
+    recipe: Recipe
+    seed: int
+    data_dir: Path
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rank: int = 0
+    world_size: int = 1
+
+    def option(self, name: str) -> Any:
+        """Return an option of the recipe by name."""
+        return self.recipe.options[name]
+
+
+class Experiment(ABC):
+    """What the loop trains.
+
+    ``players`` are the networks that have an optimiser of their own: one for most tasks, two for a
+    GAN. Under torchrun the loop replaces each with its ``DistributedDataParallel``, so an experiment
+    calls them through ``self.players``.
+
+    A run must be resumable to the bit: an experiment draws its batches from ``(seed, epoch, index)``
+    alone, takes other randomness from torch's global generator, and keeps whatever else changes during
+    training in ``state_dict``.
+    """
+
+    players: dict[str, nn.Module]
+    steps_per_epoch: int
+
+    @abstractmethod
+    def batches(self, epoch: int, start: int) -> Iterator[Any]:
+        """Yield this rank's part of each batch of an epoch, from batch ``start`` on."""
+
+    @abstractmethod
+    def advance(self, batch: Any, take: Take) -> Sums:
+        """Train on one batch, calling ``take`` for each update, and return what was seen."""
+
+    @abstractmethod
+    def evaluate(self) -> Sums:
+        """Score the players, in eval mode and without gradients, on this rank's part of the data."""
+
+    def derive(self, averages: dict[str, float]) -> dict[str, float]:
+        """Return further scores from averages; perplexity from the loss, say."""
+        return {}
+
+    def attach(self, optimizers: Mapping[str, list[torch.optim.Optimizer]]) -> None:  # noqa: B027
+        """Receive the optimisers of the players; only for what steps them itself."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what training changes apart from players, optimisers and global generators."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Take back what ``state_dict`` gave."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One experiment of the paper, or of ours.
+
+    Args:
+        name: what ``nero-lab run`` calls it.
+        title: one line of what is trained on what.
+        figure: where it is in the paper, or "not in the paper".
+        data: the name of the data set in ``nero_lab.data.files``, or "" for none.
+        metric: the score.
+        recipes: by scale: "paper", "cpu" and "smoke".
+        build: makes the experiment.
+        lrs: the published best learning rate of each optimiser, or ours where none is published.
+        variants: named changes to ``recipe.options`` that a figure compares: ``{"sigma-1": {...}}``.
+        differences: what differs from the paper or from its authors' code, one sentence each.
+    """
+
+    name: str
+    title: str
+    figure: str
+    data: str
+    metric: Metric
+    recipes: Mapping[str, Recipe]
+    build: Callable[[Setting], Experiment]
+    lrs: Mapping[str, float]
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()

@@ -44,6 +44,11 @@ def test_imports_go_downwards():
             assert not upward, f"{path.relative_to(PACKAGE)} imports {upward}, which is above it"
 
 
+def test_the_library_knows_nothing_of_the_lab():
+    for path in PACKAGE.rglob("*.py"):
+        assert "nero_lab" not in path.read_text(), path
+
+
 def test_importing_nero_needs_torch_alone():
     """What is imported for someone on one GPU: no optional package, and no distributed engine."""
     code = (

@@ -58,6 +58,18 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sweep(args: argparse.Namespace) -> int:
+    from nero_lab.sweep import sweep_command
+
+    return sweep_command(args, _place(args))
+
+
+def _report(args: argparse.Namespace) -> int:
+    from nero_lab.report import report_command
+
+    return report_command(args)
+
+
 def _place(args: argparse.Namespace) -> Any:
     from nero_lab.data.files import default_data_dir
     from nero_lab.run import Place
@@ -86,7 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="one run; goes on where it was interrupted")
     run.add_argument("task")
     run.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
-    run.add_argument("--optimizer", default="nero", metavar="NAME", help="(default: %(default)s)")
+    run.add_argument(
+        "--optimizer",
+        default="nero",
+        metavar="NAME",
+        help="a name, or package.module:function of (model, lr) (default: %(default)s)",
+    )
     run.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
@@ -101,6 +118,49 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_places(run)
     run.set_defaults(function=_run)
+
+    sweep = commands.add_parser("sweep", help="many runs, on Ray; goes on where it was interrupted")
+    sweep.add_argument("task")
+    sweep.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
+    sweep.add_argument(
+        "--optimizers", type=_names, default=["nero"], metavar="NAME,...", help="(default: nero)"
+    )
+    sweep.add_argument(
+        "--lrs",
+        type=_numbers,
+        metavar="LR,...",
+        help="rates for each (default: each optimiser's own grid)",
+    )
+    sweep.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    sweep.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
+    sweep.add_argument("--epochs", type=int, help="instead of the recipe's")
+    sweep.add_argument("--address", help="of a Ray cluster (default: one is started here)")
+    sweep.add_argument(
+        "--cpus-per-run", type=int, default=1, metavar="N", help="(default: %(default)s)"
+    )
+    sweep.add_argument(
+        "--gpus-per-run", type=float, default=0, metavar="N", help="(default: %(default)s)"
+    )
+    _add_places(sweep)
+    sweep.set_defaults(function=_sweep)
+
+    report = commands.add_parser("report", help="figures and tables from records")
+    report.add_argument(
+        "--results",
+        type=Path,
+        default=Path("lab/results"),
+        help="folder of records (default: %(default)s)",
+    )
+    report.add_argument(
+        "--out",
+        type=Path,
+        default=Path("lab/report"),
+        help="folder of the page (default: %(default)s)",
+    )
+    report.add_argument(
+        "--paper", type=Path, help="folder with the paper's tables and curves as CSV"
+    )
+    report.set_defaults(function=_report)
     return parser
 
 
@@ -122,3 +182,11 @@ def _option(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (SyntaxError, ValueError):
         return name, value
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]

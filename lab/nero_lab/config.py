@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.optimizers import OPTIMIZERS, Entry, find_optimizer
 from nero_lab.task import Recipe, Task
 from nero_lab.tasks import TASKS
 
@@ -22,7 +22,7 @@ class RunConfig:
     Args:
         task: name of a task.
         scale: "paper", "cpu" or "smoke".
-        optimizer: name of an optimiser.
+        optimizer: name of an optimiser, or ``package.module:function`` of one's own.
         lr: learning rate; the task's published best rate, or the optimiser's default, if None.
         seed: of weights, batches and everything else random.
         variant: name of a variant of the task.
@@ -46,19 +46,28 @@ class RunConfig:
     def __post_init__(self) -> None:
         _check("task", self.task, TASKS)
         _check("scale", self.scale, self.described.recipes)
-        _check("optimizer", self.optimizer, OPTIMIZERS)
+        if ":" not in self.optimizer:
+            _check("optimizer", self.optimizer, OPTIMIZERS)
         if self.variant is not None:
             _check("variant", self.variant, self.described.variants)
         for name in self.options:
             _check("option", name, self.described.recipes[self.scale].options)
         if self.lr is None:
-            lr = self.described.lrs.get(self.optimizer, OPTIMIZERS[self.optimizer].lr)
+            lr = self.described.lrs.get(self.optimizer, self.entry.lr)
             object.__setattr__(self, "lr", lr)
 
     @property
     def described(self) -> Task:
         """The task itself."""
         return TASKS[self.task]
+
+    @property
+    def entry(self) -> Entry:
+        """How the optimiser is set up."""
+        try:
+            return find_optimizer(self.optimizer)
+        except LookupError as error:
+            raise ConfigError(str(error)) from error
 
     @property
     def recipe(self) -> Recipe:
@@ -69,14 +78,14 @@ class RunConfig:
             recipe,
             options={**recipe.options, **variant, **self.options},
             epochs=recipe.epochs if self.epochs is None else self.epochs,
-            schedule=OPTIMIZERS[self.optimizer].schedule or recipe.schedule,
+            schedule=self.entry.schedule or recipe.schedule,
         )
 
     @property
     def name(self) -> str:
         """Where the records of this run lie, below the folder of all runs."""
         parts = [self.variant] if self.variant else []
-        parts += [self.optimizer, f"lr{self.lr:g}", f"seed{self.seed}"]
+        parts += [self.optimizer.replace(":", "."), f"lr{self.lr:g}", f"seed{self.seed}"]
         parts += [f"{name}={value}" for name, value in sorted(self.options.items())]
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
         return f"{self.task}/{self.scale}/{'-'.join(parts)}"

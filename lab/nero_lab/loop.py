@@ -154,6 +154,8 @@ class Loop:
             clip_grad_norm_(self._modules[player].parameters(), self.recipe.clip_norm)
         for optimizer in self.optimizers[player]:
             optimizer.step()
+        # Autocast keeps weights that it has cast; another update of this batch must see the new ones.
+        torch.clear_autocast_cache()
 
     def _end_epoch(self, recorder: Recorder | None, progress: Progress) -> None:
         with self._averaged_weights(), self._precision(), torch.no_grad():

@@ -1,10 +1,11 @@
-"""The optimisers that the lab compares, each as one would set it up.
+"""The optimisers that the lab compares, each as one would set it up, and those of the user.
 
 The paper's rivals are the paper's: momentum 0, second-moment constant 0.999, no weight decay. The
 others are what one would pick today, with the settings that their authors recommend; the learning rate
 is what a sweep tunes, over as many values for each.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -171,3 +172,31 @@ OPTIMIZERS: dict[str, Entry] = {
     "prodigy": Entry(_prodigy, 1.0, (0.25, 0.5, 1.0, 2.0, 4.0), "Prodigy, which sets its own rate"),
 }
 """Every optimiser, by the name that ``--optimizer`` takes."""
+
+
+def find_optimizer(name: str) -> Entry:
+    """Return an entry of ``OPTIMIZERS``, or make one from ``package.module:function``.
+
+    The function takes a model and a learning rate, and returns an optimiser or a list of them. It is
+    swept over the paper's rates unless others are given.
+
+    Example:
+        >>> find_optimizer("adamw").lr
+        0.001
+
+    Raises:
+        LookupError: if there is none of that name.
+    """
+    module, colon, function = name.partition(":")
+    if not colon:
+        return OPTIMIZERS[name]
+    try:
+        build = getattr(importlib.import_module(module), function)
+    except (AttributeError, ImportError) as error:
+        raise LookupError(f"{name}: {error}") from error
+
+    def as_list(model: nn.Module, lr: float) -> list[Optimizer]:
+        made = build(model, lr)
+        return made if isinstance(made, list) else [made]
+
+    return Entry(as_list, 0.01, _PAPER_GRID, name)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from nero_lab import records
 from nero_lab.config import ConfigError, RunConfig
 from nero_lab.loop import DivergedError, Loop
-from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.progress import Progress, Shown, Silent
 from nero_lab.provenance import peak_memory_bytes, provenance
 from nero_lab.records import Recorder, RunRecord
@@ -43,8 +44,10 @@ class Place:
     quiet: bool = False
 
 
-def run(config: RunConfig, place: Place) -> RunRecord:
+def run(config: RunConfig, place: Place, progress: Progress | None = None) -> RunRecord:
     """Run a configuration, or what is left of it, and return its records.
+
+    Progress is shown in the terminal unless it is to be told elsewhere, or the place is quiet.
 
     A run that was finished before is only read. One that was interrupted goes on from its checkpoint.
     A run that diverges is recorded as diverged; one that fails is recorded as failed, and raises.
@@ -54,7 +57,7 @@ def run(config: RunConfig, place: Place) -> RunRecord:
     if (before := _earlier(path, config)) and before.status in ("finished", "diverged"):
         return before
     with _process_group() as (rank, world_size, device):
-        torch.manual_seed(config.seed)
+        _seed(config.seed)
         setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
         loop = _build(config, setting, folder, place)
         size = loop.resume()
@@ -64,7 +67,7 @@ def run(config: RunConfig, place: Place) -> RunRecord:
             recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=tensorboard)
             if not size:
                 recorder.write("run", _header(config, loop))
-        _train(config, loop, recorder, quiet=place.quiet or rank > 0)
+        _train(config, loop, recorder, progress, quiet=place.quiet or rank > 0)
         if world_size > 1:
             dist.barrier()
     return records.read(path)
@@ -73,13 +76,13 @@ def run(config: RunConfig, place: Place) -> RunRecord:
 def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> Loop:
     experiment = config.described.build(setting)
     assert config.lr is not None
-    build = OPTIMIZERS[config.optimizer].build
+    build = config.entry.build
     for player in experiment.players.values():
         player.to(setting.device)
     optimizers = {name: build(player, config.lr) for name, player in experiment.players.items()}
     experiment.attach(optimizers)
     if setting.world_size > 1:  # the same weights everywhere, other dropout masks
-        torch.manual_seed(config.seed * setting.world_size + setting.rank)
+        _seed(config.seed * setting.world_size + setting.rank)
     return Loop(
         experiment,
         optimizers,
@@ -89,16 +92,29 @@ def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> L
     )
 
 
-def _train(config: RunConfig, loop: Loop, recorder: Recorder | None, *, quiet: bool) -> None:
-    progress: Progress
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def _train(
+    config: RunConfig,
+    loop: Loop,
+    recorder: Recorder | None,
+    progress: Progress | None,
+    *,
+    quiet: bool,
+) -> None:
     shown = None
-    if quiet:
+    if progress is None and quiet:
         progress = Silent()
-    else:
+    elif progress is None:
         progress = shown = Shown(config.name, loop.num_steps, loop.step)
-    ending: dict[str, Any] = {"status": "finished"}
+    ending: dict[str, Any] | None = None  # a run that is interrupted has no end: it can go on
     try:
         loop.train(recorder, progress)
+        ending = {"status": "finished"}
     except DivergedError as error:
         ending = {"status": "diverged", "message": str(error)}
     except Exception as error:
@@ -108,15 +124,10 @@ def _train(config: RunConfig, loop: Loop, recorder: Recorder | None, *, quiet: b
     finally:
         if shown:
             shown.close()
-        # A run that is interrupted has no end: it can go on.
-        if recorder and not _is_interrupted(ending, loop):
+        if recorder and ending:
             recorder.write("end", {**ending, **loop.summary(), "clock": _clock(loop)})
         if recorder:
             recorder.close()
-
-
-def _is_interrupted(ending: dict[str, Any], loop: Loop) -> bool:
-    return ending["status"] == "finished" and loop.step < loop.num_steps
 
 
 def _clock(loop: Loop) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Normalise(nn.Module):
     def forward(self, raw: Tensor) -> Tensor:
         """Return balanced weights from raw ones."""
         centred = raw - raw.mean(1, keepdim=True)
-        return centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        norm: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        return centred / norm
 
 
 def scaled_relu(signal: Tensor) -> Tensor:

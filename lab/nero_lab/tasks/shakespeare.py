@@ -122,6 +122,7 @@ SHAKESPEARE = Task(
                 "num_heads": 4,
                 "dropout": 0.0,
             },
+            takes="50 seconds on one core",
         ),
         "smoke": Recipe(
             epochs=2,

@@ -1,0 +1,97 @@
+"""The claims of the paper, each with the test that records must pass."""
+
+from nero_lab.report import judges
+from nero_lab.report.verdict import Claim
+
+_TABLE_TITLES = {
+    "cgan": "the CIFAR-10 cGAN",
+    "cifar-vgg11": "VGG-11 on CIFAR-10",
+    "cifar-resnet18": "ResNet-18 on CIFAR-10",
+    "wikitext2": "the WikiText-2 transformer",
+    "multi30k": "the Multi30k transformer",
+    "pong": "PPO on Pong",
+}
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "constraints-help",
+        "§5.1, Figure 1",
+        "Nero is best with both constraints switched on (VGG-11).",
+        "cifar-vgg11",
+        judges.constraints_help,
+    ),
+    Claim(
+        "middle-ground-without",
+        "§5.2, Figure 2, top",
+        "Without constraints, Nero (per neuron) beats Madam (per synapse) and LAMB (per layer).",
+        "cifar-vgg11",
+        lambda results: judges.middle_ground("nero-none", ("madam", "lamb"), results),
+    ),
+    Claim(
+        "middle-ground-with",
+        "§5.2, Figure 2, bottom",
+        "With constraints, Nero beats Madam and LAMB.",
+        "cifar-vgg11",
+        lambda results: judges.middle_ground("nero", ("madam-balanced", "lamb-balanced"), results),
+    ),
+    Claim(
+        "whom-constraints-help",
+        "§5.2, Figure 2",
+        "Constraints improve Nero and LAMB, and leave Madam as it was.",
+        "cifar-vgg11",
+        judges.whom_constraints_help,
+    ),
+    Claim(
+        "reparameterisation",
+        "§5.3, Figure 3, left",
+        "Adam on reparameterised weights is sensitive to the scale sigma of the raw weights.",
+        "mnist-reparam",
+        judges.reparameterised,
+    ),
+    Claim(
+        "deep",
+        "§5.4, Figure 3, right",
+        "Unlike SGD, Adam and LAMB, Nero reliably trains a perceptron of 100 layers.",
+        "mnist-deep",
+        judges.trains_deep,
+    ),
+    *(
+        Claim(
+            f"best-{task}",
+            "§5.5, Table 1",
+            f"Nero is the best of Nero, SGD, Adam and LAMB on {title}.",
+            task,
+            lambda results, task=task: judges.best_in_table(task, results),  # type: ignore[misc]
+        )
+        for task, title in _TABLE_TITLES.items()
+    ),
+    Claim(
+        "out-of-the-box",
+        "§5.5, Table 1",
+        "A rate of 0.01 suits Nero out of the box: it was the best in five of six tasks. (Here: best, or "
+        f"within {100 * judges.NEAR_BEST:.0f} % of the best, in all but one.)",
+        "",
+        judges.good_out_of_the_box,
+    ),
+    Claim(
+        "sgd-unstable",
+        "§5.5, Figure 8",
+        "SGD is unstable on translation and ends with a much worse perplexity.",
+        "multi30k",
+        judges.sgd_unstable,
+    ),
+    Claim(
+        "lamb-pong",
+        "§5.5, Figure 9",
+        "LAMB with beta1 = 0 does not learn Pong.",
+        "pong",
+        judges.lamb_fails_on_pong,
+    ),
+    Claim(
+        "imagenet",
+        "§5.6, Figure 10",
+        "On ImageNet, Nero out of the box is behind SGD with weight decay in validation error.",
+        "imagenet",
+        judges.imagenet,
+    ),
+)

@@ -1,0 +1,74 @@
+"""What a person has to say beside the numbers: ``comments.toml`` in the folder of results.
+
+    [verdict]
+    intro = "A paragraph below the verdict."
+    deep = "A remark on the claim of that key."
+
+    [mnist-deep]
+    comment = "A paragraph in the section of the task."
+    recipe_only = "Why the task was not run."
+
+    [mnist-deep.pictures]
+    rivals = "A paragraph below that picture."
+
+Every entry may be left out. A name that fits nothing is an error, so that no remark is lost to a typing
+mistake.
+"""
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nero_lab.config import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE_NAME = "comments.toml"
+
+
+@dataclass(frozen=True)
+class Comments:
+    """The remarks, by task and by claim."""
+
+    sections: Mapping[str, Mapping[str, Any]]
+
+    def on_task(self, task: str, what: str = "comment") -> str:
+        """Return the remark on a task, or ""."""
+        return str(self.sections.get(task, {}).get(what, "")).strip()
+
+    def on_picture(self, task: str, picture: str) -> str:
+        """Return the remark on a picture, or ""."""
+        return str(self.sections.get(task, {}).get("pictures", {}).get(picture, "")).strip()
+
+    def on_claim(self, claim: str) -> str:
+        """Return the remark on a claim, or ""."""
+        return str(self.sections.get("verdict", {}).get(claim, "")).strip()
+
+
+def read_comments(folder: Path, *, tasks: Collection[str], claims: Collection[str]) -> Comments:
+    """Read the remarks in a folder of results, if there are any.
+
+    Raises:
+        ConfigError: if a task, a claim or an entry is named that does not exist.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return Comments({})
+    sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    for name, section in sections.items():
+        known = ["comment", "recipe_only", "pictures"]
+        if name == "verdict":
+            known = ["intro", "modern", *claims]
+        elif name not in tasks:
+            raise ConfigError(f"{path}: there is no task {name!r}; there are: {', '.join(tasks)}")
+        for entry in section:
+            if entry not in known:
+                raise ConfigError(
+                    f"{path}: [{name}] has no {entry!r}; it may have: {', '.join(known)}"
+                )
+    return Comments(sections)

@@ -1,0 +1,205 @@
+"""The section of one task."""
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from nero_lab.report import figures, tables, wording
+from nero_lab.report.comments import Comments
+from nero_lab.report.curves import legend_of
+from nero_lab.report.paper import published
+from nero_lab.report.pictures import Picture, pictures
+from nero_lab.report.recipes import recipe_in_words, scale_in_words
+from nero_lab.report.results import TaskResults
+from nero_lab.report.sensitivity import has_rates
+from nero_lab.report.style import look
+from nero_lab.report.verdict import Judgement
+from nero_lab.task import Task
+
+_FOLD_ABOVE = 3  # commands
+
+
+def section(
+    results: TaskResults, judged: Mapping[str, Judgement], comments: Comments, out: Path
+) -> list[str]:
+    """Write the pictures of a task and return its section in Markdown, block by block.
+
+    Args:
+        results: its runs.
+        judged: the claims that this task tests, by their text.
+        comments: remarks of a person.
+        out: the folder of the report.
+    """
+    task = results.task
+    blocks = [
+        f"## {heading(task)}",
+        f"{_place(task)} {scale_in_words(results)}",
+        comments.on_task(task.name),
+    ]
+    for picture in pictures(results):
+        blocks += _picture(picture, comments, out)
+    blocks += ["### Scores and costs", tables.final_table(results), _table_note(results)]
+    if any(line.is_tuned for line in results.lines):
+        blocks.append(_fold("Every rate", tables.all_rates_table(results)))
+    if judged:
+        blocks.append(f"**Disagreements with the paper.** {_disagreements(results, judged)}")
+    blocks += differences(task)
+    blocks.append(_provenance(results))
+    return [block for block in blocks if block]
+
+
+def recipe_only(task: Task, comments: Comments) -> list[str]:
+    """Return the section of a task that was not run."""
+    reason = comments.on_task(task.name, "recipe_only") or "not run yet"
+    optimizer = next(iter(task.lrs), "nero")
+    blocks = [
+        f"## {heading(task)}",
+        f"{_place(task)} **Recipe only**: {reason}.".replace("..", "."),
+        comments.on_task(task.name),
+        f"At paper scale: {recipe_in_words(task.recipes['paper'])}.",
+        "\n".join(
+            [
+                "```sh",
+                *(
+                    f"nero-lab run {task.name} --scale {scale} --optimizer {optimizer}"
+                    for scale in task.recipes
+                    if scale != "smoke"
+                ),
+                "```",
+            ]
+        ),
+        *differences(task),
+    ]
+    return [block for block in blocks if block]
+
+
+def heading(task: Task) -> str:
+    """Return the heading of a task's section."""
+    return f"{task.title[0].upper()}{task.title[1:]} (`{task.name}`)"
+
+
+def differences(task: Task) -> list[str]:
+    """Return what differs from the paper, as a list."""
+    if not task.differences:
+        return []
+    items = "\n".join(f"- {wording.plain(item)}" for item in task.differences)
+    return ["**What differs from the paper, or is not in it.**", items]
+
+
+def _place(task: Task) -> str:
+    if task.figure == "not in the paper":
+        return "Not in the paper."
+    return f"{task.figure} of the paper."
+
+
+def _picture(picture: Picture, comments: Comments, out: Path) -> list[str]:
+    task = picture.results.task
+    file = f"figures/{task.name}-{picture.name}.png"
+    figures.draw(picture, out / file)
+    title = picture.title[0].upper() + picture.title[1:]
+    where = f"{picture.figure}: " if picture.figure.startswith("Fig") else ""
+    blocks = [f"### {where}{title}", f"![{title}: {_alt(picture)}]({file})", _caption(picture)]
+    blocks.append(comments.on_picture(task.name, picture.name))
+    commands = tables.commands(picture)
+    code = "\n".join(["```sh", *commands, "```"])
+    if len(commands) > _FOLD_ABOVE:
+        code = _fold(f"The {len(commands)} commands of these runs", code)
+    blocks.append(code)
+    return blocks
+
+
+def _alt(picture: Picture) -> str:
+    return (
+        "; ".join(legend_of(track) for track in picture.tracks).replace("]", ")").replace("[", "(")
+    )
+
+
+def _caption(picture: Picture) -> str:
+    counts = sorted({len(track.arm.seeds) for track in picture.tracks})
+    count = wording.seeds(counts[0])
+    if len(counts) > 1:
+        count = f"{counts[0]} to {wording.seeds(counts[-1])}"
+    which = "at the best of the rates that were run" if has_rates(picture) else "at one rate"
+    text = f"*Mean and range over {count}; every optimiser {which}."
+    if not picture.by_step and picture.results.task.metric.name.startswith("valid_"):
+        text += " Training values are averages over the epoch, validation values are at its end."
+    if has_rates(picture):
+        text += (
+            " On the right, the last value at every rate; the grey line is Nero's default, and a cross on "
+            "the edge is a rate at which a run was lost or is off the scale."
+        )
+    if any(track.arm.lost for track in picture.tracks):
+        text += " A cross on a curve is where a run diverged or failed."
+    if figures.has_authors(picture) and has_rates(picture):
+        text += " Runs that the authors stopped before the last epoch are counted as lost."
+    return text + "*"
+
+
+def _table_note(results: TaskResults) -> str:
+    text = (
+        f"*{results.task.metric.label[0].upper()}{results.task.metric.label[1:]} after the last epoch, "
+        f"{'higher' if results.task.metric.higher_is_better else 'lower'} is better. Time per step is the "
+        "median of a run, memory that of the process; both are medians over seeds."
+    )
+    if any(published(results.task, line.optimizer) for line in results.lines):
+        text += " Published: mean ± standard deviation over three seeds, at the paper's scale."
+    counts = sorted({run.config["num_parameters"] for run in results.runs})
+    parameters = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{text} The network has {parameters} parameters.*"
+
+
+def _disagreements(results: TaskResults, judged: Mapping[str, Judgement]) -> str:
+    items = [
+        f"- “{text}” did not hold: {judgement.measured}."
+        for text, judgement in judged.items()
+        if judgement.outcome == "did not hold"
+    ]
+    for line in results.lines:
+        rates = [entry.lr for entry in published(results.task, line.optimizer)]
+        if not line.variant and line.is_tuned and rates and line.best.lr not in rates:
+            theirs = " or ".join(f"{lr:g}" for lr in rates)
+            items.append(
+                f"- The best rate of {look(line.optimizer).title} is {line.best.lr:g} here and {theirs} "
+                "in the paper."
+            )
+    if items:
+        return "\n\n" + "\n".join(items)
+    if all(judgement.outcome == "not tested" for judgement in judged.values()):
+        return "These runs test none of its claims."
+    return "None were found."
+
+
+def _provenance(results: TaskResults) -> str:
+    def distinct(values: list[str]) -> str:
+        return "; ".join(dict.fromkeys(values)) or "unknown"
+
+    configs = [run.config for run in results.runs]
+    commits = distinct([f"`{config['commit']}`" if config["commit"] else "" for config in configs])
+    versions = distinct(
+        [", ".join(f"{name} {v}" for name, v in config["versions"].items()) for config in configs]
+    )
+    hardware = distinct(
+        [
+            f"{config['hardware']['device']}, {config['hardware']['cores']} cores, "
+            f"threads a run: {config['hardware']['threads']}"
+            for config in configs
+        ]
+    )
+    days = sorted(config["clock"]["started"][:10] for config in configs)
+    seconds = [run.end["clock"]["seconds"] for run in results.runs if run.end]
+    took = ""
+    if seconds:
+        took = (
+            f" One run took {wording.duration(statistics.median(seconds))} (median), all of them "
+            f"{wording.duration(sum(seconds))}."
+        )
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    return (
+        f"**Origin.** {len(configs)} runs, {when}, on {hardware}.{took} Commit {commits}. "
+        f"Versions: {versions}."
+    )
+
+
+def _fold(title: str, text: str) -> str:
+    # Markdown inside HTML wants blank lines; Python's Markdown wants the attribute besides.
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{text}\n\n</details>'

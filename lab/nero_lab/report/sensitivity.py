@@ -1,0 +1,125 @@
+"""Final score against learning rate, with the rates that failed on the edge."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from nero_lab.report import paper
+from nero_lab.report.curves import MAX_RATIO
+from nero_lab.report.pictures import Picture
+from nero_lab.report.results import NERO_LR, Arm
+from nero_lab.report.style import Look, cross, look
+from nero_lab.task import Metric, Task
+
+
+@dataclass(frozen=True)
+class Point:
+    """The score at one rate; NaN if every seed was lost."""
+
+    lr: float
+    mean: float
+    low: float
+    high: float
+    is_lost: bool  # some seed, at least
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One optimiser over its rates."""
+
+    look: Look
+    points: Sequence[Point]
+
+
+def has_rates(picture: Picture) -> bool:
+    """Say whether any optimiser of a picture was run at several rates."""
+    return not picture.by_step and any(line.is_tuned for line in picture.lines)
+
+
+def ours(picture: Picture) -> list[Rates]:
+    """Return the scores of our runs."""
+    return [
+        Rates(look(line.optimizer), [_point(arm) for arm in line.arms.values() if arm.score])
+        for line in picture.lines
+    ]
+
+
+def theirs(task: Task) -> list[Rates]:
+    """Return the scores of the authors' runs; those that they stopped count as lost."""
+    curves = paper.curves(task, task.metric.name)
+    found: dict[str, list[Point]] = {}
+    for curve in sorted(curves, key=lambda curve: curve.lr):
+        values = (curve.mean[-1], curve.low[-1], curve.high[-1])
+        is_lost = not paper.reached_the_end(curve, curves)
+        point = Point(curve.lr, *((math.nan,) * 3 if is_lost else values), is_lost)
+        found.setdefault(curve.optimizer, []).append(point)
+    return [Rates(look(optimizer), points) for optimizer, points in found.items()]
+
+
+def finish(
+    panels: Sequence[Axes],
+    by_panel: Sequence[Sequence[Rates]],
+    shown: Iterable[Rates],
+    metric: Metric,
+) -> None:
+    """Draw the panels of a picture, all on one axis."""
+    bounds = _bounds(shown, metric)
+    for axes, lines in zip(panels, by_panel, strict=True):
+        _draw(axes, lines, metric, bounds)
+
+
+def _point(arm: Arm) -> Point:
+    score = arm.score
+    assert score is not None
+    if not score.values:
+        return Point(arm.lr, math.nan, math.nan, math.nan, True)
+    mean = sum(score.values) / len(score.values)
+    return Point(arm.lr, mean, min(score.values), max(score.values), score.num_lost > 0)
+
+
+def _bounds(shown: Iterable[Rates], metric: Metric) -> tuple[float, float]:
+    values = [
+        value
+        for rates in shown
+        for point in rates.points
+        for value in (point.low, point.high)
+        if not math.isnan(value)
+    ]
+    low, high = min(values, default=1.0), max(values, default=1.0)
+    if metric.log:
+        return low / 1.2, min(high, low * MAX_RATIO) * 1.2
+    margin = 0.06 * (high - low) or abs(high) * 0.06 or 1.0
+    return low - margin, high + margin
+
+
+def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[float, float]) -> None:
+    tried = [NERO_LR, *(point.lr for rates in lines for point in rates.points)]
+    axes.set_xscale("log")
+    axes.set_xlim(min(tried) / 1.7, max(tried) * 1.7)
+    axes.set_xlabel("learning rate")
+    if metric.log:
+        axes.set_yscale("log")
+    axes.set_ylim(*bounds)
+    axes.set_ylabel(f"final {metric.label}")
+    axes.axvline(NERO_LR, color="#a0a0a0", linewidth=1.2, zorder=0)
+    crosses: Counter[float] = Counter()
+    for rates in lines:
+        inside = [p for p in rates.points if bounds[0] <= p.mean <= bounds[1]]
+        axes.errorbar(
+            [p.lr for p in inside],
+            [p.mean for p in inside],
+            yerr=[[p.mean - p.low for p in inside], [p.high - p.mean for p in inside]],
+            color=rates.look.colour,
+            linestyle=rates.look.dashes,
+            marker="o",
+            markersize=4.5,
+            capsize=2.5,
+            elinewidth=1.1,
+        )
+        for lr in (p.lr for p in rates.points if p.is_lost or p not in inside):
+            bottom, inwards = metric.higher_is_better, 0.06 * crosses[lr]
+            cross(axes, [lr], None, rates.look.colour, at_bottom=bottom, inwards=inwards)
+            crosses[lr] += 1

@@ -1,0 +1,121 @@
+"""How optimisers look and are called: one colour, line style and name each, all over the report.
+
+Colours are of the Okabe-Ito palette, which colour-blind readers can tell apart, and darker or lighter
+neighbours of it for the variants of one optimiser, which dashes tell apart too.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import matplotlib
+from matplotlib.axes import Axes
+
+Dashes = str | tuple[int, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of one optimiser."""
+
+    title: str
+    colour: str
+    dashes: Dashes = "-"
+
+
+_SHORT: Dashes = (0, (2, 1.2))
+_LONG: Dashes = (0, (6, 1.5))
+_MIXED: Dashes = (0, (5, 1.5, 1, 1.5))
+
+LOOKS: dict[str, Look] = {
+    "nero": Look("Nero", "#d55e00"),
+    "nero-none": Look("Nero, no constraint", "#8c8c8c", _SHORT),
+    "nero-mean": Look("Nero, mean only", "#e6a100", _MIXED),
+    "nero-norm": Look("Nero, norm only", "#6b3410", _LONG),
+    "sgd": Look("SGD", "#0072b2"),
+    "adam": Look("Adam", "#009e73"),
+    "lamb": Look("LAMB", "#cc79a7"),
+    "lamb-balanced": Look("LAMB, constrained", "#8a2f62", _LONG),
+    "madam": Look("Madam", "#56b4e9"),
+    "madam-balanced": Look("Madam, constrained", "#1f6f9f", _LONG),
+    "adamw": Look("AdamW", "#000000"),
+    "sgd-momentum": Look("SGD with momentum", "#4b86b4", _MIXED),
+    "muon": Look("Muon", "#7b3fb5"),
+    "schedule-free": Look("Schedule-Free AdamW", "#17a2a2", _LONG),
+    "prodigy": Look("Prodigy", "#b8860b", _SHORT),
+}
+
+_SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
+_VARIANT_COLOURS = {"sigma-1": "#0072b2", "sigma-100": "#009e73"}
+
+
+def look(optimizer: str) -> Look:
+    """Return the look of an optimiser; one of the user's own has a spare colour by its name."""
+    spare = _SPARE[crc32(optimizer.encode()) % len(_SPARE)]
+    return LOOKS.get(optimizer, Look(optimizer, spare, _SHORT))
+
+
+def variant_look(optimizer: str, variant: str) -> Look:
+    """Return the look of a variant where one figure compares several."""
+    plain = look(optimizer)
+    if not variant:
+        return plain
+    colour = _VARIANT_COLOURS.get(variant, plain.colour)
+    return Look(f"{plain.title}, {variant}", colour, plain.dashes)
+
+
+def order(optimizer: str) -> int:
+    """Return the place of an optimiser in tables and legends."""
+    names = list(LOOKS)
+    return names.index(optimizer) if optimizer in names else len(names)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Set sizes and the like for the pictures that are drawn inside."""
+    settings: Any = {
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#e4e4e4",
+        "grid.linewidth": 0.8,
+        "axes.axisbelow": True,
+        "lines.linewidth": 1.8,
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+        "savefig.dpi": 150,
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def cross(
+    axes: Axes,
+    x: Sequence[float],
+    y: Sequence[float] | None,
+    colour: str,
+    *,
+    at_bottom: bool = False,
+    inwards: float = 0.0,
+) -> None:
+    """Draw a cross for runs that were lost; without a score, near the edge where bad ones are."""
+    if not x:  # matplotlib gives an empty line that is not clipped an endless extent
+        return
+    edge = inwards if at_bottom else 1.0 - inwards
+    axes.plot(
+        x,
+        [edge] * len(x) if y is None else y,
+        transform=axes.get_xaxis_transform() if y is None else axes.transData,
+        color=colour,
+        marker="x",
+        markersize=9,
+        markeredgewidth=2.2,
+        linestyle="",
+        clip_on=False,
+        zorder=5,
+    )

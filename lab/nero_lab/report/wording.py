@@ -1,0 +1,104 @@
+"""Numbers as readers see them."""
+
+import math
+import re
+from html import escape
+
+from nero_lab.report.results import Score
+
+MINUS = "\N{MINUS SIGN}"
+NOTHING = "\N{EN DASH}"
+"""What a cell has that has no number."""
+
+
+def number(value: float) -> str:
+    """Write a number with four digits.
+
+    Example:
+        >>> number(172.994), number(20053000000.0), number(-2.0) == MINUS + "2.000"
+        ('173.0', '2.005e+10', True)
+    """
+    if math.isnan(value):
+        return NOTHING
+    is_short = value == 0 or 1e-3 <= abs(value) < 1e5
+    text = f"{abs(value):#.4g}".rstrip(".") if is_short else f"{abs(value):.4g}"
+    return f"{MINUS}{text}" if value < 0 else text
+
+
+def plain(text: str) -> str:
+    r"""Write text so that Markdown takes none of it for a sign.
+
+    Example:
+        >>> plain("<class>/*.JPEG")
+        '&lt;class&gt;/\\*.JPEG'
+    """
+    return re.sub(r"([*_`\\[\]])", r"\\\1", escape(text, quote=False))
+
+
+def seeds(count: int) -> str:
+    """Write a number of seeds.
+
+    Example:
+        >>> seeds(1), seeds(3)
+        ('1 seed', '3 seeds')
+    """
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def mean(score: Score | None) -> str:
+    """Write the mean of a score, or how many runs were lost."""
+    if score is None:
+        return NOTHING
+    if score.num_lost:
+        return f"{score.num_lost} of {score.num_seeds} lost"
+    return number(score.mean)
+
+
+def spread(score: Score | None) -> str:
+    """Write the range of a score over the seeds that were not lost, if there are several."""
+    if score is None or len(score.values) < 2:
+        return NOTHING
+    return f"{number(min(score.values))} to {number(max(score.values))}"
+
+
+def in_words(score: Score) -> str:
+    """Write a score in a sentence: mean, range and number of seeds."""
+    if score.num_lost:
+        rest = f", others {' and '.join(map(number, score.values))}" if score.values else ""
+        return f"{score.num_lost} of {seeds(score.num_seeds)} lost{rest}"
+    if score.num_seeds == 1:
+        return f"{number(score.mean)} (1 seed)"
+    return f"{number(score.mean)} ({spread(score)}, {seeds(score.num_seeds)})"
+
+
+def duration(seconds: float) -> str:
+    """Write a time with a unit that suits it.
+
+    Example:
+        >>> duration(0.0123), duration(75.0), duration(7200.0)
+        ('12.3 ms', '1.2 min', '2.0 h')
+    """
+    if math.isnan(seconds):
+        return NOTHING
+    for unit, size, below in (("ms", 1e-3, 1.0), ("s", 1.0, 60.0), ("min", 60.0, 3600.0)):
+        if seconds < below:
+            return (
+                f"{seconds / size:.3g} {unit}" if unit == "ms" else f"{seconds / size:.1f} {unit}"
+            )
+    return f"{seconds / 3600:.1f} h"
+
+
+def size(num_bytes: float) -> str:
+    """Write a number of bytes.
+
+    Example:
+        >>> size(2228), size(712052736)
+        ('2.2 kB', '712 MB')
+    """
+    if math.isnan(num_bytes):
+        return NOTHING
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            value = num_bytes / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+    return f"{num_bytes:.0f} B"

@@ -1,0 +1,234 @@
+"""Sweeps: a grid of runs as trials of Ray Tune, on one machine or on a cluster.
+
+What a run has reached is in its own folder: records and a checkpoint. Tune only decides what runs where,
+and starts a trial again whose worker died; the run then goes on from its checkpoint. So no state of Tune
+is worth keeping: a sweep that was stopped goes on when the same command is given again, because runs that
+were finished are only read.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+from rich.console import Console
+
+from nero_lab import records
+from nero_lab.config import ConfigError, RunConfig
+from nero_lab.data import files
+from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.run import Place, run
+from nero_lab.sweep_progress import ShownSweep
+from nero_lab.sweep_table import print_table
+
+MAX_FAILURES = 3  # how often a run is started again after its worker died
+
+_RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # our records say more
+}
+
+
+def sweep_command(args: argparse.Namespace, place: Place) -> int:
+    """Make the runs that ``nero-lab sweep`` asks for, print a table, and return the exit code."""
+    if args.cpus_per_run < 1:
+        raise ConfigError(f"a run needs at least one CPU, not {args.cpus_per_run}")
+    configs = grid(
+        args.task,
+        scale=args.scale,
+        optimizers=args.optimizers,
+        lrs=args.lrs,
+        num_seeds=args.seeds,
+        variants=args.variants,
+        epochs=args.epochs,
+    )
+    # Workers have other working directories.
+    runs_dir, data_dir = place.runs_dir.absolute(), place.data_dir.absolute()
+    place = dataclasses.replace(place, runs_dir=runs_dir, data_dir=data_dir)
+    rest = [config for config in configs if not _is_done(config, place)]
+    failures: dict[str, str] = {}
+    if rest:
+        if configs[0].described.data:  # here once, rather than in every worker at the same time
+            files.folder(configs[0].described.data, place.data_dir)
+        failures = _run_all(rest, place, args, num_done=len(configs) - len(rest))
+    found = [(config, _record(config, place)) for config in configs]
+    print_table(found)
+    print(f"records in {args.runs_dir}; a page of them: nero-lab report --results {args.runs_dir}")
+    console = Console(stderr=True)
+    for name, message in failures.items():
+        console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)
+    num_left = len(configs) - sum(_is_done(config, place) for config in configs)
+    if num_left:
+        console.print(f"runs left: {num_left}; the same command goes on with them", highlight=False)
+    return 1 if num_left else 0
+
+
+def grid(
+    task: str,
+    *,
+    scale: str = "cpu",
+    optimizers: Sequence[str] = ("nero",),
+    lrs: Sequence[float] | None = None,
+    num_seeds: int = 1,
+    variants: Sequence[str | None] = (None,),
+    epochs: int | None = None,
+) -> list[RunConfig]:
+    """Return every run of a sweep, one seed of all of them before the next seed.
+
+    Args:
+        task: name of a task.
+        scale: "paper", "cpu" or "smoke".
+        optimizers: names of optimisers.
+        lrs: rates for each; each optimiser's own grid if None.
+        num_seeds: seeds count from 0.
+        variants: names of variants of the task; None is the task without one.
+        epochs: instead of the recipe's.
+
+    Example:
+        >>> [config.name for config in grid("mnist-deep", lrs=[0.01, 0.1])]
+        ['mnist-deep/cpu/nero-lr0.01-seed0', 'mnist-deep/cpu/nero-lr0.1-seed0']
+    """
+    if num_seeds < 1:
+        raise ConfigError(f"a sweep needs at least one seed, not {num_seeds}")
+    named = {
+        config.name: config
+        for seed in range(num_seeds)
+        for variant in variants
+        for optimizer in optimizers
+        # A RunConfig knows whether the optimiser exists, and says so.
+        for lr in lrs or (OPTIMIZERS[optimizer].grid if optimizer in OPTIMIZERS else [0.0])
+        for config in [RunConfig(task, scale, optimizer, lr, seed, variant, epochs=epochs)]
+    }
+    return list(named.values())
+
+
+def _record(config: RunConfig, place: Place) -> records.RunRecord | None:
+    path = place.runs_dir / config.name / records.FILE_NAME
+    return records.read(path) if path.exists() and path.stat().st_size else None
+
+
+def _is_done(config: RunConfig, place: Place) -> bool:
+    record = _record(config, place)
+    if record is None or record.status not in ("finished", "diverged"):
+        return False
+    run(config, place)  # only checks that the records are of this very configuration
+    return True
+
+
+def _run_all(
+    configs: Sequence[RunConfig], place: Place, args: argparse.Namespace, *, num_done: int
+) -> dict[str, str]:
+    """Run configurations as trials, and return why those failed that did, by name."""
+    place.runs_dir.mkdir(parents=True, exist_ok=True)
+    needs = {"cpu": args.cpus_per_run, "gpu": args.gpus_per_run}
+    shown = ShownSweep({config.name: config for config in configs}, num_done, quiet=place.quiet)
+    with (
+        _cluster(args.address),
+        # Below the runs, because all nodes must see it.
+        tempfile.TemporaryDirectory(prefix=".tune-", dir=place.runs_dir) as storage,
+    ):
+        shown.begin(_num_at_once(needs, is_local=args.address is None))
+        trial = tune.with_parameters(
+            _trial, configs={config.name: config for config in configs}, place=place, needs=needs
+        )
+        tuner = tune.Tuner(
+            tune.with_resources(trial, needs),
+            param_space={"run": tune.grid_search([config.name for config in configs])},
+            # A fresh process for each run, so that peak memory is its own.
+            tune_config=tune.TuneConfig(reuse_actors=False),
+            run_config=tune.RunConfig(
+                storage_path=storage,
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                callbacks=[shown],
+                verbose=0,
+            ),
+        )
+        with contextlib.redirect_stdout(None):  # Tune greets even when it is to be silent
+            tuner.fit()
+    return shown.failures
+
+
+def _trial(
+    config: Mapping[str, Any],
+    configs: Mapping[str, RunConfig],
+    place: Place,
+    needs: Mapping[str, float],
+) -> dict[str, Any]:
+    """Run one configuration in a worker of Ray; what is returned is the last result of the trial."""
+    # In this thread, which is the one that trains: OpenMP keeps the number for each thread.
+    torch.set_num_threads(int(needs["cpu"]))
+    if not needs["gpu"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves the GPUs of others in sight
+    wanted = configs[config["run"]]
+    try:
+        with _alone(place.runs_dir / wanted.name):
+            record = run(wanted, place, _Reported())
+    except Exception as error:  # the run's own fault: to start it again would not help
+        return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+    metric = wanted.described.metric.name
+    return {"status": record.status, metric: record.last(metric), "epoch": wanted.recipe.epochs}
+
+
+class _Reported:
+    """Progress that is told to Tune."""
+
+    def at(self, step: int, averages: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+        """Report the scores."""
+        tune.report({"epoch": epoch, **scores})
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is at this run: a worker that was given up may still live."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[None]:
+    for name, value in _RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Not a cluster that happens to run here. Runs do not use Ray's object store.
+        ray.init("local", include_dashboard=False, object_store_memory=2**27, **quiet)
+    else:
+        try:
+            ray.init(address, **quiet)
+        except ConnectionError as error:
+            raise ConfigError(
+                f"{error}; if it asks for a token, set RAY_AUTH_MODE and the token as on its nodes"
+            ) from error
+    logging.getLogger("ray.tune").setLevel(
+        logging.CRITICAL
+    )  # what goes wrong is said by ShownSweep
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _num_at_once(needs: Mapping[str, float], *, is_local: bool) -> int:
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    there = {name: resources.get(name.upper(), 0) for name in needs}
+    for name, number in needs.items():
+        if is_local and number > there[name]:  # a cluster may grow
+            raise ConfigError(
+                f"--{name}s-per-run is {number:g}, but there are {there[name]:g} {name.upper()}s here"
+            )
+    return int(min(there[name] // number for name, number in needs.items() if number))

@@ -1,0 +1,65 @@
+"""Pong by proximal policy optimisation: Figure 9 of the paper."""
+
+from nero_lab.schedules import Linear
+from nero_lab.task import Experiment, Metric, Recipe, Setting, Task
+
+
+def _build(setting: Setting) -> Experiment:
+    from nero_lab.ppo import AtariPPO  # slow to import, and needs packages of its own
+
+    return AtariPPO(setting)
+
+
+_OPTIONS = {
+    "game": "PongNoFrameskip-v4",
+    "num_games": 8,
+    "num_steps": 128,
+    "num_passes": 4,
+    "rounds_per_epoch": 10,
+}
+
+PONG = Task(
+    name="pong",
+    title="A convolutional network plays Atari Pong, by proximal policy optimisation",
+    figure="Figure 9",
+    data="",
+    metric=Metric("train_reward", "mean reward of an episode", higher_is_better=True),
+    recipes={
+        "paper": Recipe(
+            epochs=488,  # of 10 rounds of 8 x 128 steps: 5.0 million steps
+            batch_size=256,
+            schedule=Linear(),
+            clip_norm=0.5,
+            options=_OPTIONS,
+            takes="about 5 hours on one core, by the time of a round",
+        ),
+        "cpu": Recipe(
+            epochs=50,  # 512,000 steps
+            batch_size=256,
+            schedule=Linear(),
+            clip_norm=0.5,
+            precision="bfloat16",
+            options=_OPTIONS,
+            takes="about 25 minutes on one core with AMX, by the time of a round",
+        ),
+        "smoke": Recipe(
+            epochs=2,
+            batch_size=16,
+            schedule=Linear(),
+            clip_norm=0.5,
+            options=_OPTIONS | {"num_games": 2, "num_steps": 32, "rounds_per_epoch": 2},
+            takes="7 seconds of one core",
+        ),
+    },
+    build=_build,
+    lrs={"nero": 0.01, "sgd": 0.1, "adam": 0.0001, "lamb": 0.001},
+    differences=(
+        "Stable-Baselines3 computes PPO, with the settings of the repository that the paper followed.",
+        "That repository clips the change of the value and normalises advantages over a round; "
+        "Stable-Baselines3 does not clip values and normalises over a mini-batch.",
+        "The reward is that of training episodes that ended within the epoch; the paper does not say "
+        "over how many it averaged.",
+        "5 million steps are those of the agent, of four frames each, as that repository counts them.",
+        "The cpu scale plays a tenth of the steps.",
+    ),
+)

@@ -1,0 +1,224 @@
+"""A run: its records, its end, and its going on after an interruption, to the bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nero_lab import records
+from nero_lab.config import ConfigError, RunConfig
+from nero_lab.run import Place, run
+from nero_lab.tasks import TASKS
+
+
+class InterruptedAt:
+    """Stop a run at one of its steps, as Ctrl-C would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def at(self, step: int, averages: Mapping[str, float]) -> None:
+        if step == self.step:
+            raise KeyboardInterrupt
+
+    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+        pass
+
+
+def place(folder: Path, data_dir: Path, checkpoint_steps: int = 500) -> Place:
+    return Place(folder, data_dir, checkpoint_steps, tensorboard=False, quiet=True)
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run without what depends on the clock."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "clock"} for line in lines]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Two runs have equal records, and equal bits in whatever they saved."""
+    assert timeless(one / "records.jsonl") == timeless(other / "records.jsonl")
+    states = [torch.load(folder / "checkpoint.pt", weights_only=True) for folder in (one, other)]
+    for state in states:
+        state.pop("seconds")
+        state.pop("records_size")  # times have more or fewer digits
+    assert_equal(*states)
+
+
+def assert_equal(one: Any, other: Any, where: str = "checkpoint") -> None:
+    """Compare nested mappings and lists of tensors and plain values, to the bit."""
+    assert type(one) is type(other), where
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_equal(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), where
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            assert_equal(*pair, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other, where
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_an_interrupted_run_ends_as_an_unbroken_one(
+    name: str, data_dir: Path, tmp_path: Path
+) -> None:
+    config = RunConfig(name, scale="smoke")
+    whole = run(config, place(tmp_path / "whole", data_dir))
+    assert whole.status == "finished"
+    assert whole.end is not None
+    # In the second half of the run, some steps after the last checkpoint.
+    stop = whole.end["step"] * 3 // 4 + 1
+    often = place(tmp_path / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
+    with pytest.raises(KeyboardInterrupt):
+        run(config, often, progress=InterruptedAt(stop))
+    assert records.read(tmp_path / "broken" / config.name / "records.jsonl").end is None
+    run(config, often)
+    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", "lamb-balanced", "muon", "schedule-free", "prodigy", "madam"]
+)
+def test_every_kind_of_optimiser_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("shakespeare", scale="smoke", optimizer=optimizer)
+    run(config, place(tmp_path / "whole", data_dir))
+    often = place(tmp_path / "broken", data_dir, checkpoint_steps=7)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, often, progress=InterruptedAt(30))
+    run(config, often)
+    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+
+
+def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke", epochs=12)
+    run(config, place(tmp_path / "whole", data_dir))
+    folder = tmp_path / "broken"
+    command = [sys.executable, "-m", "nero_lab", *config.command.split()[1:], "--quiet"]
+    command += ["--runs-dir", str(folder), "--data-dir", str(data_dir), "--checkpoint-steps", "3"]
+    path = folder / config.name / "records.jsonl"
+    for num_lines in (5, 30, 55):  # during the first epoch, and later ones
+        process = subprocess.Popen([*command, "--no-tensorboard"], env=_environment())
+        while process.poll() is None and _num_lines(path) < num_lines:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it had ended before"
+    subprocess.run([*command, "--no-tensorboard"], env=_environment(), check=True)
+    assert_same(tmp_path / "whole" / config.name, folder / config.name)
+
+
+def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke")
+    run(config, place(tmp_path / "one", data_dir))
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    command += ["-m", "nero_lab", *config.command.split()[1:], "--quiet", "--no-tensorboard"]
+    command += ["--runs-dir", str(tmp_path / "two"), "--data-dir", str(data_dir)]
+    subprocess.run(command, env=_environment(), check=True, capture_output=True)
+    one, two = (
+        records.read(tmp_path / ranks / config.name / "records.jsonl") for ranks in ("one", "two")
+    )
+    assert two.config["world_size"] == 2
+    # Gradients are averages of two halves, which round differently.
+    for mine, theirs in zip(one.epochs, two.epochs, strict=True):
+        assert theirs["train_loss"] == pytest.approx(mine["train_loss"], rel=1e-3)
+        assert theirs["valid_loss"] == pytest.approx(mine["valid_loss"], rel=1e-3)
+
+
+def test_a_finished_run_is_only_read(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    run(config, place(tmp_path, data_dir))
+    before = (tmp_path / config.name / "records.jsonl").stat()
+    again = run(config, place(tmp_path, data_dir))
+    assert (tmp_path / config.name / "records.jsonl").stat() == before
+    assert again.status == "finished"
+
+
+def test_divergence_is_a_result(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke", optimizer="sgd", lr=1e6)
+    record = run(config, place(tmp_path, data_dir))
+    assert record.status == "diverged"
+    assert record.end is not None
+    assert "loss is" in record.end["message"]
+
+
+def test_a_failure_is_recorded_and_raised(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    experiment = config.described.build
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "evaluate", fail)
+        with pytest.raises(RuntimeError, match="disk is full"):
+            run(config, place(tmp_path, data_dir))
+    record = records.read(tmp_path / config.name / "records.jsonl")
+    assert record.status == "failed"
+    assert record.end is not None
+    assert record.end["message"] == "RuntimeError: the disk is full"
+    assert run(config, place(tmp_path, data_dir)).status == "finished"  # and can be tried again
+
+
+def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke", seed=3)
+    record = run(config, place(tmp_path, data_dir))
+    for key in ("versions", "commit", "hardware", "recipe", "num_parameters"):
+        assert record.config[key], key
+    assert record.config["command"] == config.command
+    assert record.end is not None
+    assert record.end["clock"].keys() == {"seconds", "seconds_per_step", "peak_memory_bytes"}
+
+
+def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    run(config, place(tmp_path, data_dir))
+    path = tmp_path / config.name / "records.jsonl"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1', 1))
+    with pytest.raises(ConfigError, match=r"seed = 1, not 0.*runs-dir"):
+        run(config, place(tmp_path, data_dir))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "mnist"}, "no task is called 'mnist'; there are: .*mnist-reparam"),
+        ({"task": "mnist-deep", "optimizer": "adan"}, "no optimizer is called 'adan'"),
+        ({"task": "mnist-deep", "scale": "huge"}, "no scale is called 'huge'"),
+        ({"task": "mnist-deep", "options": {"depth": 3}}, "no option is called 'depth'"),
+    ],
+)
+def test_what_is_not_there_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(**fields)
+
+
+def _num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _environment() -> dict[str, str]:
+    root = Path(__file__).parents[2]
+    paths = [str(root / "lab"), str(root / "src"), os.environ.get("PYTHONPATH", "")]
+    # One thread, as in this process under a parallel test run: sums depend on how they are divided.
+    threads = str(torch.get_num_threads())
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads}

@@ -129,7 +129,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
         '[imagenet]\nrecipe_only = "two days on four GPUs"\n'
         '[verdict]\ndeep = "A word on depth."\n'
     )
-    report_command(argparse.Namespace(results=folder, out=out))
+    report_command(argparse.Namespace(results=folder, out=out, scale=None))
     markdown = (out / "report.md").read_text(encoding="utf-8")
     return markdown, (out / "report.html").read_text(encoding="utf-8"), out
 

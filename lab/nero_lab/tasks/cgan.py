@@ -232,7 +232,7 @@ CGAN = Task(
                 "discriminator_width": 32,
                 "num_samples": 10_000,
             },
-            takes="20 to 25 minutes on one core, after 10 for the classifier of the first run",
+            takes="20 to 25 minutes on one core by the time of a step; 5 more for a first classifier",
         ),
         "smoke": Recipe(
             epochs=2,

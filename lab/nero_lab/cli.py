@@ -157,9 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("lab/report"),
         help="folder of the page (default: %(default)s)",
     )
-    report.add_argument(
-        "--paper", type=Path, help="folder with the paper's tables and curves as CSV"
-    )
+    report.add_argument("--scale", help="paper, cpu or smoke (default: the largest with records)")
     report.set_defaults(function=_report)
     return parser
 

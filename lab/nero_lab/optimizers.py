@@ -56,6 +56,10 @@ def _adam(model: nn.Module, lr: float) -> list[Optimizer]:
     return [torch.optim.Adam(model.parameters(), lr, betas=(0.0, 0.999))]
 
 
+def _adam_momentum(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [torch.optim.Adam(model.parameters(), lr)]
+
+
 def _adamw(model: nn.Module, lr: float) -> list[Optimizer]:
     return [torch.optim.AdamW(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
 
@@ -148,6 +152,9 @@ OPTIMIZERS: dict[str, Entry] = {
     "nero-norm": Entry(_nero("norm"), 0.01, _FINE_GRID, "Nero, norm one only"),
     "sgd": Entry(_sgd, 0.1, (0.03, 0.1, 0.3, 1.0, 3.0), "SGD without momentum, as in the paper"),
     "adam": Entry(_adam, 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "Adam, beta1 = 0, as in the paper"),
+    "adam-momentum": Entry(
+        _adam_momentum, 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "Adam, torch's defaults, beta1 = 0.9"
+    ),
     "lamb": Entry(_lamb, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "LAMB, beta1 = 0, as in the paper"),
     "lamb-balanced": Entry(_lamb_balanced, 0.01, _FINE_GRID, "LAMB with Nero's constraints"),
     "madam": Entry(_madam, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "Madam, as in the paper"),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from filelock import FileLock
 
 from nero_lab import records
 from nero_lab.config import ConfigError, RunConfig
@@ -53,10 +54,11 @@ def run(config: RunConfig, place: Place, progress: Progress | None = None) -> Ru
     A run that diverges is recorded as diverged; one that fails is recorded as failed, and raises.
     """
     folder = place.runs_dir / config.name
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE_NAME
-    if (before := _earlier(path, config)) and before.status in ("finished", "diverged"):
-        return before
-    with _process_group() as (rank, world_size, device):
+    with _process_group() as (rank, world_size, device), _alone(folder, rank):
+        if (before := _earlier(path, config)) and before.status in ("finished", "diverged"):
+            return before
         _seed(config.seed)
         setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
         loop = _build(config, setting, folder, place)
@@ -179,6 +181,16 @@ def _earlier(path: Path, config: RunConfig) -> RunRecord | None:
                 "remove them, or choose another --runs-dir"
             )
     return earlier
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, rank: int) -> Iterator[None]:
+    """Wait until no other process is at this run, and let none begin; the ranks count as one."""
+    if rank == 0:
+        with FileLock(folder / "lock"):
+            yield
+    else:
+        yield
 
 
 @contextlib.contextmanager

@@ -9,12 +9,10 @@ were finished are only read.
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -25,7 +23,6 @@ from rich.console import Console
 from nero_lab import records
 from nero_lab.config import ConfigError, RunConfig
 from nero_lab.data import files
-from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.run import Place, run
 from nero_lab.sweep_progress import ShownSweep
 from nero_lab.sweep_table import print_table
@@ -58,7 +55,9 @@ def sweep_command(args: argparse.Namespace, place: Place) -> int:
     rest = [config for config in configs if not _is_done(config, place)]
     failures: dict[str, str] = {}
     if rest:
-        if configs[0].described.data:  # here once, rather than in every worker at the same time
+        if (
+            configs[0].described.data in files.DATA_SETS
+        ):  # here once, rather than in every worker at the same time
             files.folder(configs[0].described.data, place.data_dir)
         failures = _run_all(rest, place, args, num_done=len(configs) - len(rest))
     found = [(config, _record(config, place)) for config in configs]
@@ -105,8 +104,7 @@ def grid(
         for seed in range(num_seeds)
         for variant in variants
         for optimizer in optimizers
-        # A RunConfig knows whether the optimiser exists, and says so.
-        for lr in lrs or (OPTIMIZERS[optimizer].grid if optimizer in OPTIMIZERS else [0.0])
+        for lr in lrs or RunConfig(task, scale, optimizer).entry.grid
         for config in [RunConfig(task, scale, optimizer, lr, seed, variant, epochs=epochs)]
     }
     return list(named.values())
@@ -171,8 +169,7 @@ def _trial(
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves the GPUs of others in sight
     wanted = configs[config["run"]]
     try:
-        with _alone(place.runs_dir / wanted.name):
-            record = run(wanted, place, _Reported())
+        record = run(wanted, place, _Reported())
     except Exception as error:  # the run's own fault: to start it again would not help
         return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
     metric = wanted.described.metric.name
@@ -191,15 +188,6 @@ class _Reported:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process is at this run: a worker that was given up may still live."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
     for name, value in _RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -214,9 +202,8 @@ def _cluster(address: str | None) -> Iterator[None]:
             raise ConfigError(
                 f"{error}; if it asks for a token, set RAY_AUTH_MODE and the token as on its nodes"
             ) from error
-    logging.getLogger("ray.tune").setLevel(
-        logging.CRITICAL
-    )  # what goes wrong is said by ShownSweep
+    # What goes wrong is said by ShownSweep.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -36,6 +36,7 @@ LOOKS: dict[str, Look] = {
     "nero-norm": Look("Nero, norm only", "#6b3410", _LONG),
     "sgd": Look("SGD", "#0072b2"),
     "adam": Look("Adam", "#009e73"),
+    "adam-momentum": Look("Adam with momentum", "#004d38", _LONG),
     "lamb": Look("LAMB", "#cc79a7"),
     "lamb-balanced": Look("LAMB, constrained", "#8a2f62", _LONG),
     "madam": Look("Madam", "#56b4e9"),

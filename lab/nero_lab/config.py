@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nero_lab.optimizers import OPTIMIZERS, Entry, find_optimizer
+from nero_lab.schedules import Constant, Schedule
 from nero_lab.task import Recipe, Task
 from nero_lab.tasks import TASKS
 
@@ -70,6 +71,11 @@ class RunConfig:
             raise ConfigError(str(error)) from error
 
     @property
+    def grid(self) -> tuple[float, ...]:
+        """The learning rates of a sweep of this optimiser on this task."""
+        return self.described.grids.get(self.optimizer, self.entry.grid)
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe with the changes that this run makes to it."""
         recipe = self.described.recipes[self.scale]
@@ -78,7 +84,7 @@ class RunConfig:
             recipe,
             options={**recipe.options, **variant, **self.options},
             epochs=recipe.epochs if self.epochs is None else self.epochs,
-            schedule=self.entry.schedule or recipe.schedule,
+            schedule=_warmup_only(recipe.schedule) if self.entry.warmup_only else recipe.schedule,
         )
 
     @property
@@ -105,6 +111,10 @@ class RunConfig:
             words += ["--set", f"{name}={value}"]
         words += ["--epochs", str(self.epochs)] if self.epochs is not None else []
         return shlex.join(words)
+
+
+def _warmup_only(schedule: Schedule) -> Schedule:
+    return Constant(warmup=getattr(schedule, "warmup", 0.0))
 
 
 def _check(what: str, name: str, known: Mapping[str, Any]) -> None:

@@ -21,7 +21,9 @@ from torch.optim import Optimizer
 
 from nero_lab import checkpoint
 from nero_lab.progress import Progress
+from nero_lab.provenance import peak_memory_bytes
 from nero_lab.records import Recorder
+from nero_lab.sums import add_, averages
 from nero_lab.task import Experiment, Setting, Sums
 
 NUM_STEP_RECORDS = 60  # a curve needs no more, and records stay small
@@ -58,6 +60,7 @@ class Loop:
         self.step = 0
         self.sums: Sums = {}
         self.seconds_before = 0.0
+        self._peak_before = 0
         self.step_seconds: list[float] = []
         self._initial_lrs = {
             name: [[group["lr"] for group in optimizer.param_groups] for optimizer in owned]
@@ -86,12 +89,18 @@ class Loop:
         """Time spent on this run, also before it was resumed."""
         return self.seconds_before + time.monotonic() - self._began
 
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most memory that this run has held, also before it was resumed."""
+        return max(self._peak_before, peak_memory_bytes(self.setting.device))
+
     def resume(self) -> int | None:
         """Go on from the checkpoint, if there is one, and return the size of the records then."""
         state = checkpoint.load(self._checkpoint_path, self.setting.device)
         if state is None:
             return None
         self.step, self.seconds_before = state["step"], state["seconds"]
+        self._peak_before = state["peak_memory_bytes"]
         self.sums = {name: (total, count) for name, (total, count) in state["sums"].items()}
         for name, module in self._modules.items():
             module.load_state_dict(state["players"][name])
@@ -118,17 +127,17 @@ class Loop:
             epoch, start = divmod(self.step, steps_per_epoch)
             for batch in self.experiment.batches(epoch, start):
                 lr = self._set_lrs()
-                began = time.perf_counter()
+                began = self._clock()
                 seen = self._advance(batch)
-                self.step_seconds.append(time.perf_counter() - began)
+                self.step_seconds.append(self._clock() - began)
                 self.step += 1
-                _add(self.sums, seen)
+                add_(self.sums, seen)
                 if self.step % log_every == 0 or self.step % steps_per_epoch == 0:
-                    averages = self._averages(seen)
-                    progress.at(self.step, averages)
+                    values = averages(seen, self.setting)
+                    progress.at(self.step, values)
                     if recorder:
-                        self._record_step(recorder, lr, averages)
-                    _check_finite(averages, self.step)
+                        self._record_step(recorder, lr, values)
+                    _check_finite(values, self.step)
                 if self.step % self._checkpoint_steps == 0 and self.step % steps_per_epoch:
                     self._save(recorder)
             if self.step != (epoch + 1) * steps_per_epoch:
@@ -136,6 +145,13 @@ class Loop:
                     f"epoch {epoch} ended at step {self.step}, not after {steps_per_epoch} steps"
                 )
             self._end_epoch(recorder, progress)
+
+    def _clock(self) -> float:
+        """Return the time of this process on a CPU, whatever else runs there, or of the GPU."""
+        if self.setting.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize(self.setting.device)
+        return time.perf_counter()
 
     def _advance(self, batch: Any) -> Sums:
         for player in self.experiment.players.values():
@@ -147,21 +163,24 @@ class Loop:
         """Let one player step down its loss."""
         for optimizer in self.optimizers[player]:
             optimizer.zero_grad()
-        # Backward passes choose their own precision, whatever the forward pass was run in.
+        # Only forward passes are to run in low precision.
         with torch.autocast(self.setting.device.type, enabled=False):
             loss.backward()
-        if self.recipe.clip_norm is not None:
-            clip_grad_norm_(self._modules[player].parameters(), self.recipe.clip_norm)
-        for optimizer in self.optimizers[player]:
-            optimizer.step()
+            if self.recipe.clip_norm is not None:
+                clip_grad_norm_(self._modules[player].parameters(), self.recipe.clip_norm)
+            for optimizer in self.optimizers[player]:
+                optimizer.step()
         # Autocast keeps weights that it has cast; another update of this batch must see the new ones.
         torch.clear_autocast_cache()
 
     def _end_epoch(self, recorder: Recorder | None, progress: Progress) -> None:
+        self._share_buffers()
         with self._averaged_weights(), self._precision(), torch.no_grad():
             valid = self.experiment.evaluate()
-        scores = {f"train_{name}": value for name, value in self._averages(self.sums).items()}
-        scores |= {f"valid_{name}": value for name, value in self._averages(valid).items()}
+        scores = {
+            f"train_{name}": value for name, value in averages(self.sums, self.setting).items()
+        }
+        scores |= {f"valid_{name}": value for name, value in averages(valid, self.setting).items()}
         scores |= self.experiment.derive(scores)
         progress.epoch(round(self.epoch), scores)
         if recorder:
@@ -172,10 +191,10 @@ class Loop:
         self.sums = {}
         self._save(recorder)
 
-    def _record_step(self, recorder: Recorder, lr: float, averages: dict[str, float]) -> None:
+    def _record_step(self, recorder: Recorder, lr: float, values: dict[str, float]) -> None:
         epoch = round(self.epoch, 4)
-        recorder.write("step", {"step": self.step, "epoch": epoch, "lr": lr, **averages})
-        recorder.curves(self.step, {**averages, "lr": lr})
+        recorder.write("step", {"step": self.step, "epoch": epoch, "lr": lr, **values})
+        recorder.curves(self.step, {**values, "lr": lr})
 
     def _set_lrs(self) -> float:
         """Set every group to its initial rate times the schedule, and return the first of them."""
@@ -188,19 +207,12 @@ class Loop:
         first = next(iter(self.optimizers.values()))[0]
         return float(first.param_groups[0]["lr"])
 
-    def _averages(self, sums: Sums) -> dict[str, float]:
-        """Divide totals by counts, over all ranks."""
-        names = list(sums)
-        pairs = torch.tensor(
-            [[float(sums[name][0]), float(sums[name][1])] for name in names], dtype=torch.float64
-        )
+    def _share_buffers(self) -> None:
+        """Give every rank the first one's statistics of batch norm, which are the ones that are saved."""
         if self.setting.world_size > 1:
-            pairs = pairs.to(self.setting.device)
-            dist.all_reduce(pairs)
-        return {
-            name: total / count if count else math.nan
-            for name, (total, count) in zip(names, pairs.tolist(), strict=True)
-        }
+            for module in self._modules.values():
+                for buffer in module.buffers():
+                    dist.broadcast(buffer, src=0)
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         low = self.recipe.precision == "bfloat16"
@@ -233,7 +245,8 @@ class Loop:
             },
             "experiment": self.experiment.state_dict(),
             "random": random,
-            "records_size": recorder.size,
+            "records_size": recorder.sync(),
+            "peak_memory_bytes": self.peak_memory_bytes,
         }
         checkpoint.save(self._checkpoint_path, state)
 
@@ -254,18 +267,11 @@ class Loop:
         }
 
     def median_step_seconds(self) -> float:
-        """Return the median time of a step since the run was begun or resumed."""
+        """Return the median time of a step since the run was begun or resumed, by ``_clock``."""
         return statistics.median(self.step_seconds) if self.step_seconds else math.nan
 
 
-def _add(sums: Sums, seen: Sums) -> None:
-    for name, (total, count) in seen.items():
-        before, counted = sums.get(name, (0.0, 0))
-        total = total.detach() if isinstance(total, Tensor) else total
-        sums[name] = (before + total, counted + count)
-
-
-def _check_finite(averages: Mapping[str, float], step: int) -> None:
-    for name, value in averages.items():
+def _check_finite(values: Mapping[str, float], step: int) -> None:
+    for name, value in values.items():
         if not math.isfinite(value) and "loss" in name:
             raise DivergedError(f"{name} is {value} at step {step}")

@@ -2,7 +2,7 @@
 
 The paper's rivals are the paper's: momentum 0, second-moment constant 0.999, no weight decay. The
 others are what one would pick today, with the settings that their authors recommend; the learning rate
-is what a sweep tunes, over as many values for each.
+is what a sweep tunes.
 """
 
 import importlib
@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
-from nero_lab.schedules import Constant, Schedule
+from nero_lab.task import FINE_GRID, PAPER_GRID
 
 Build = Callable[[nn.Module, float], list[Optimizer]]
 
@@ -28,20 +29,26 @@ class Entry:
     Args:
         build: makes it from a model and a learning rate; several if parameters are divided.
         lr: the rate where a task names none.
-        grid: the rates of a sweep, from small to large.
+        grid: the rates of a sweep where the task has none, from small to large.
         about: one line for ``nero-lab list``.
-        schedule: replaces the schedule of every recipe, for optimisers that want none.
+        differences: what differs from the code of the paper's authors.
+        warmup_only: keep the warm-up of a recipe's schedule, and nothing else of it.
     """
 
     build: Build
     lr: float
     grid: tuple[float, ...]
     about: str
-    schedule: Schedule | None = None
+    differences: str = ""
+    warmup_only: bool = False
 
 
 def _nero(constraint: str) -> Build:
     return lambda model, lr: [Nero(model, lr, constraint=constraint)]
+
+
+def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Nero(model, lr, bias_scale=1.0, gain_penalty=1e-3)]
 
 
 def _sgd(model: nn.Module, lr: float) -> list[Optimizer]:
@@ -72,6 +79,10 @@ def _lamb_balanced(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Balanced(Lamb(param_groups(model), lr, betas=(0.0, 0.999), weight_decay=0.0))]
 
 
+def _lamb_momentum(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Lamb(model, lr, betas=(0.9, 0.999), weight_decay=0.0)]
+
+
 def _madam(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Madam(model, lr)]
 
@@ -82,8 +93,6 @@ def _madam_balanced(model: nn.Module, lr: float) -> list[Optimizer]:
 
 def _muon(model: nn.Module, lr: float) -> list[Optimizer]:
     hidden = _hidden_matrices(model)
-    if not hidden:
-        return _adamw(model, lr)
     # Scaled to the size of AdamW's updates, so that one rate serves both.
     muon = torch.optim.Muon(hidden, lr, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     taken = {id(param) for param in hidden}
@@ -97,18 +106,25 @@ def _muon(model: nn.Module, lr: float) -> list[Optimizer]:
 def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
     from schedulefree import AdamWScheduleFree
 
+    if any(isinstance(module, _BatchNorm) for module in model.modules()):
+        raise ValueError(
+            "schedule-free AdamW evaluates other weights than it trains, and the statistics of batch "
+            "norm belong to the latter; choose another optimiser for this network"
+        )
     return [AdamWScheduleFree(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
 
 
 def _prodigy(model: nn.Module, lr: float) -> list[Optimizer]:
     from prodigyopt import Prodigy
 
-    # Its authors advise both for runs with a warm-up: the first keeps the estimate from growing there.
+    # Its authors advise to leave lr at 1 and to tune the coefficient of its estimate instead; and, for
+    # runs with a warm-up, the safeguard that keeps the estimate from growing there.
     return [
         Prodigy(
-            model.parameters(),
-            lr,
-            weight_decay=0.01,
+            _decayed(model),
+            lr=1.0,
+            d_coef=lr,
+            weight_decay=0.1,
             safeguard_warmup=True,
             use_bias_correction=True,
         )
@@ -126,57 +142,74 @@ def _decayed(model: nn.Module) -> list[dict[str, Any]]:
 
 def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
     """Return the matrices between the first and the last layer, which Muon is meant for."""
-    weights = [
-        module.weight
-        for module in model.modules()
-        if isinstance(module, nn.Linear) and module.weight.requires_grad
-    ]
-    attention = [
-        module.in_proj_weight
-        for module in model.modules()
-        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None
-    ]
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    return attention + [weight for weight in weights[:-1] if id(weight) not in embeddings]
+    outer = getattr(model, "outer_layers", None)
+    if outer is None:
+        raise ValueError(
+            f"Muon is for the matrices between the first and the last layer, and {type(model).__name__} "
+            "does not say which those are: give it outer_layers, the names of all other layers"
+        )
+    is_outer = {id(param) for name in outer for param in model.get_submodule(name).parameters()}
+    return [param for param in model.parameters() if param.ndim == 2 and id(param) not in is_outer]
 
 
-_PAPER_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-_FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
+_NERO = (0.003, 0.01, 0.02, 0.03, 0.06)
+_ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+_LAMB = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+_MOMENTUM = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
+
+_NERO_DIFFERS = (
+    "Without the norm constraint, ours multiplies a step by the neuron's own norm, as in the paper's "
+    "pseudocode; the authors' code by the mean initial norm of the tensor's neurons."
+)
+_LAMB_DIFFERS = (
+    "The authors' LAMB clamps the norm of the weights to 10 and does no bias correction; ours is that of "
+    "the LAMB paper."
+)
+_MADAM_DIFFERS = (
+    "The authors' Madam lets a gradient count for 10 times its average at most, ours, after the Madam "
+    "paper, for 8. Madam never moves a parameter that starts at zero."
+)
 
 OPTIMIZERS: dict[str, Entry] = {
-    "nero": Entry(
-        _nero("balanced"), 0.01, (0.003, 0.01, 0.02, 0.03, 0.06), "Nero, as in the paper"
+    "nero": Entry(_nero("balanced"), 0.01, _NERO, "Nero, as in the paper"),
+    "nero-none": Entry(_nero("none"), 0.01, FINE_GRID, "Nero without constraints", _NERO_DIFFERS),
+    "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, mean zero only", _NERO_DIFFERS),
+    "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, norm one only"),
+    "nero-regularised": Entry(
+        _nero_regularised,
+        0.02,
+        _NERO,
+        "Nero with bias scale 1 and gains pulled towards one (section 5.6)",
+        "The paper does not give the strength of its penalty on gains: ours is 0.001.",
     ),
-    "nero-none": Entry(_nero("none"), 0.01, _FINE_GRID, "Nero without constraints"),
-    "nero-mean": Entry(_nero("mean"), 0.01, _FINE_GRID, "Nero, mean zero only"),
-    "nero-norm": Entry(_nero("norm"), 0.01, _FINE_GRID, "Nero, norm one only"),
     "sgd": Entry(_sgd, 0.1, (0.03, 0.1, 0.3, 1.0, 3.0), "SGD without momentum, as in the paper"),
-    "adam": Entry(_adam, 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "Adam, beta1 = 0, as in the paper"),
-    "adam-momentum": Entry(
-        _adam_momentum, 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "Adam, torch's defaults, beta1 = 0.9"
+    "adam": Entry(_adam, 1e-3, _ADAM, "Adam, beta1 = 0, as in the paper"),
+    "adam-momentum": Entry(_adam_momentum, 1e-3, _ADAM, "Adam, torch's defaults, beta1 = 0.9"),
+    "lamb": Entry(_lamb, 0.01, _LAMB, "LAMB, beta1 = 0, as in the paper", _LAMB_DIFFERS),
+    "lamb-momentum": Entry(_lamb_momentum, 0.01, _LAMB, "LAMB, beta1 = 0.9", _LAMB_DIFFERS),
+    "lamb-balanced": Entry(
+        _lamb_balanced, 0.01, FINE_GRID, "LAMB with Nero's constraints", _LAMB_DIFFERS
     ),
-    "lamb": Entry(_lamb, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "LAMB, beta1 = 0, as in the paper"),
-    "lamb-balanced": Entry(_lamb_balanced, 0.01, _FINE_GRID, "LAMB with Nero's constraints"),
-    "madam": Entry(_madam, 0.01, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "Madam, as in the paper"),
-    "madam-balanced": Entry(_madam_balanced, 0.01, _FINE_GRID, "Madam with Nero's constraints"),
-    "adamw": Entry(_adamw, 1e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "AdamW (0.9, 0.95), decay 0.1"),
+    "madam": Entry(_madam, 0.01, _LAMB, "Madam, as in the paper", _MADAM_DIFFERS),
+    "madam-balanced": Entry(
+        _madam_balanced, 0.01, FINE_GRID, "Madam with Nero's constraints", _MADAM_DIFFERS
+    ),
+    "adamw": Entry(
+        _adamw, 1e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "AdamW (0.9, 0.95), decay 0.1 on matrices"
+    ),
     "sgd-momentum": Entry(
         _sgd_momentum, 0.1, (0.01, 0.03, 0.1, 0.3, 1.0), "SGD, momentum 0.9, decay 1e-4"
     ),
-    "muon": Entry(
-        _muon,
-        3e-3,
-        (1e-3, 3e-3, 6e-3, 1e-2, 2e-2),
-        "torch's Muon for hidden matrices, AdamW beside it",
-    ),
+    "muon": Entry(_muon, 3e-3, _MOMENTUM, "torch's Muon for hidden matrices, AdamW for the rest"),
     "schedule-free": Entry(
-        _schedule_free,
-        3e-3,
-        (1e-3, 3e-3, 6e-3, 1e-2, 2e-2),
-        "schedule-free AdamW, warm-up only",
-        schedule=Constant(warmup=1 / 12),
+        _schedule_free, 3e-3, _MOMENTUM, "schedule-free AdamW, warm-up only", warmup_only=True
     ),
-    "prodigy": Entry(_prodigy, 1.0, (0.25, 0.5, 1.0, 2.0, 4.0), "Prodigy, which sets its own rate"),
+    "prodigy": Entry(
+        _prodigy,
+        1.0,
+        (0.25, 0.5, 1.0, 2.0, 4.0),
+        "Prodigy, which finds its own rate; its d_coef is what is tuned",
+    ),
 }
 """Every optimiser, by the name that ``--optimizer`` takes."""
 
@@ -206,4 +239,4 @@ def find_optimizer(name: str) -> Entry:
         made = build(model, lr)
         return made if isinstance(made, list) else [made]
 
-    return Entry(as_list, 0.01, _PAPER_GRID, name)
+    return Entry(as_list, 0.01, PAPER_GRID, name)

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from nero_lab.emulator import Games
+from nero_lab.models.atari import Features
 from nero_lab.task import Experiment, Setting, Sums, Take
 
 _LOGGED = {
@@ -94,20 +95,22 @@ class AtariPPO(Experiment):
         """Play a round and learn from it; ``take`` is not used.
 
         The reward is that of the episodes that ended in this round. If none ended during a whole
-        epoch, its last round repeats the average of the latest episodes. When weights are no longer
-        finite there is no policy to play: the loss is then NaN, and nothing happens.
+        epoch, its last round repeats the average of the latest episodes. A round ends when the policy
+        no longer gives probabilities, at its beginning or in its middle; the loss is then NaN.
         """
         if batch == 0:
             self._num_ended = 0
-        if not all(bool(weight.isfinite().all()) for weight in self._ppo.policy.parameters()):
-            return {"loss": (math.nan, 1), **self._reward(batch, [])}
         assert self._ppo.env is not None
-        with torch.autocast(self._device.type, enabled=False):  # ``Features`` has its own
-            self._ppo.collect_rollouts(
-                self._ppo.env, self._listener, self._ppo.rollout_buffer, self._ppo.n_steps
-            )
-            self._ppo.train()
-        return {**self._losses(), **self._reward(batch, self._listener.take_rewards())}
+        try:
+            with torch.autocast(self._device.type, enabled=False):  # ``Features`` has its own
+                self._ppo.collect_rollouts(
+                    self._ppo.env, self._listener, self._ppo.rollout_buffer, self._ppo.n_steps
+                )
+                self._ppo.train()
+            losses = self._losses()
+        except _NoPolicyError:
+            losses = {"loss": (math.nan, 1)}
+        return {**losses, **self._reward(batch, self._listener.take_rewards())}
 
     def evaluate(self) -> Sums:
         """Return the mean reward of the last 100 training episodes, as reports of PPO do.
@@ -156,35 +159,8 @@ class AtariPPO(Experiment):
         return {"reward": (sum(rewards), len(rewards))} if rewards else {}
 
 
-class Features(BaseFeaturesExtractor):
-    """Three convolutions and a dense layer: what the actor and the critic share.
-
-    Only these run in bfloat16, if at all. The heads are tiny, and the probabilities that PPO divides
-    by one another need float32.
-    """
-
-    def __init__(self, observation_space: spaces.Box, is_bfloat16: bool = False) -> None:
-        super().__init__(observation_space, features_dim=512)
-        self.is_bfloat16 = is_bfloat16
-        self.layers = nn.Sequential(
-            *(nn.Conv2d(observation_space.shape[0], 32, kernel_size=8, stride=4), nn.ReLU()),
-            *(nn.Conv2d(32, 64, kernel_size=4, stride=2), nn.ReLU()),
-            *(nn.Conv2d(64, 32, kernel_size=3), nn.ReLU(), nn.Flatten()),
-            *(nn.Linear(32 * 7 * 7, 512), nn.ReLU()),
-        )
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Return the features of stacked frames, whose values are 0 to 255."""
-        # Bytes are moved before they become two or four times as long; 0 to 255 is exact in bfloat16.
-        frames = frames.contiguous(memory_format=torch.channels_last)
-        pixels = frames.to(torch.bfloat16 if self.is_bfloat16 else torch.float32) / 255
-        # No cache of cast weights: it lives until the outermost autocast region ends, which is the
-        # training loop's, and by then the weights have been updated many times.
-        with torch.autocast(
-            frames.device.type, torch.bfloat16, enabled=self.is_bfloat16, cache_enabled=False
-        ):
-            features: Tensor = self.layers(pixels)
-        return features.float()
+class _NoPolicyError(ArithmeticError):
+    """The network gives no probabilities: its weights are not finite, or so large that logits overflow."""
 
 
 class _Policy(ActorCriticCnnPolicy):
@@ -195,6 +171,16 @@ class _Policy(ActorCriticCnnPolicy):
     ) -> Tensor:
         features: Tensor = self.features_extractor(obs)
         return features
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
+        try:
+            return super()._get_action_dist_from_latent(latent_pi)
+        except (
+            ValueError
+        ) as error:  # by which torch refuses probabilities that are NaN, among others
+            if self.action_net(latent_pi).isfinite().all():
+                raise
+            raise _NoPolicyError from error
 
 
 class _PPO(PPO):

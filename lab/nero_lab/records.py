@@ -7,6 +7,7 @@ under the key ``clock``: apart from it, two runs of one configuration on one mac
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ class Recorder:
         self, path: Path, *, size: int = 0, step: int = 0, tensorboard: bool = True
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if size and path.stat().st_size < size:
+            raise ValueError(
+                f"{path} is shorter than when the checkpoint beside it was written; remove both to begin "
+                "again"
+            )
         self._file = path.open("ab")
         self._file.truncate(size)
         self._board: Any = None
@@ -36,11 +42,12 @@ class Recorder:
             from torch.utils.tensorboard import SummaryWriter
 
             board = path.parent / "tensorboard"
-            self._board = SummaryWriter(str(board), purge_step=step if size else None)
+            self._board = SummaryWriter(str(board), purge_step=step + 1 if size else None)
 
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
+    def sync(self) -> int:
+        """Bring everything to the disk and return the size: before a checkpoint that relies on it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
         return self._file.tell()
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
@@ -77,6 +84,11 @@ class RunRecord:
         status: Status = self.end["status"] if self.end else "unfinished"
         return status
 
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to run: divergence is a result, a failure is not."""
+        return self.status in ("finished", "diverged")
+
     def best(self, metric: str, *, higher_is_better: bool) -> float:
         """Return the best value of a score over the epochs, or NaN if there is none."""
         values = [
@@ -89,14 +101,23 @@ class RunRecord:
         return float(self.epochs[-1].get(metric, math.nan)) if self.epochs else math.nan
 
 
-def read(path: Path) -> RunRecord:
-    """Read the records of one run; a last line that was cut short is left out."""
+def read(path: Path) -> RunRecord | None:
+    """Read the records of one run; a last line that was cut short is left out.
+
+    Returns:
+        None if there is no whole line.
+
+    Raises:
+        ValueError: if the file holds something else.
+    """
     lines: list[dict[str, Any]] = []
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             lines.append(_numbers(json.loads(line)))
     by_kind = {kind: [line for line in lines if line["kind"] == kind] for kind in ("step", "epoch")}
-    if not lines or lines[0]["kind"] != "run":
+    if not lines:
+        return None
+    if lines[0]["kind"] != "run":
         raise ValueError(f"{path} does not begin with a record of a run")
     end = lines[-1] if lines[-1]["kind"] == "end" else None
     return RunRecord(lines[0], by_kind["step"], by_kind["epoch"], end)
@@ -104,7 +125,8 @@ def read(path: Path) -> RunRecord:
 
 def read_all(folder: Path) -> list[RunRecord]:
     """Read every run below a folder, in the order of their names."""
-    return [read(path) for path in sorted(folder.rglob("*.jsonl"))]
+    found = (read(path) for path in sorted(folder.rglob("*.jsonl")))
+    return [record for record in found if record is not None]
 
 
 # JSON has no infinity: non-finite numbers are written as {"number": "inf"}.

@@ -21,7 +21,7 @@ from nero_lab import records
 from nero_lab.config import ConfigError, RunConfig
 from nero_lab.loop import DivergedError, Loop
 from nero_lab.progress import Progress, Shown, Silent
-from nero_lab.provenance import peak_memory_bytes, provenance
+from nero_lab.provenance import provenance
 from nero_lab.records import Recorder, RunRecord
 from nero_lab.task import Setting
 
@@ -57,25 +57,58 @@ def run(config: RunConfig, place: Place, progress: Progress | None = None) -> Ru
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE_NAME
     with _process_group() as (rank, world_size, device), _alone(folder, rank):
-        if (before := _earlier(path, config)) and before.status in ("finished", "diverged"):
-            return before
-        _seed(config.seed)
         setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
-        loop = _build(config, setting, folder, place)
-        size = loop.resume()
-        recorder = None
-        if rank == 0:
-            tensorboard = place.tensorboard
-            recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=tensorboard)
-            if not size:
-                recorder.write("run", _header(config, loop))
-        _train(config, loop, recorder, progress, quiet=place.quiet or rank > 0)
+        if not _is_done(config, place, setting):
+            _run(config, setting, path, place, progress)
         if world_size > 1:
-            dist.barrier()
-    return records.read(path)
+            dist.barrier()  # until the first rank has written the end
+        record = records.read(path)
+    assert record is not None
+    return record
+
+
+def earlier(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -> RunRecord | None:
+    """Return the records of a run so far, if there are any.
+
+    Raises:
+        ConfigError: if there are records of another configuration under the same name.
+    """
+    path = runs_dir / config.name / records.FILE_NAME
+    record = records.read(path) if path.exists() else None
+    if record is None:
+        return None
+    wanted = _as_recorded(config)
+    if record.status == "unfinished":  # random numbers are saved for each rank
+        wanted["world_size"] = world_size
+    for name, value in wanted.items():
+        if record.config[name] != value:
+            raise ConfigError(
+                f"{path} has records with {name} = {record.config[name]!r}, not {value!r}; "
+                "remove them, or choose another --runs-dir"
+            )
+    return record
+
+
+def _run(
+    config: RunConfig, setting: Setting, path: Path, place: Place, progress: Progress | None
+) -> None:
+    try:
+        loop = _build(config, setting, path.parent, place)
+        size = loop.resume()
+    except Exception as error:
+        if setting.rank == 0:
+            _record_failure(path, config, error)
+        raise
+    recorder = None
+    if setting.rank == 0:
+        recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=place.tensorboard)
+        if not size:
+            recorder.write("run", {**_as_recorded(config), **_circumstances(config, loop)})
+    _train(config, loop, recorder, progress, quiet=place.quiet or setting.rank > 0)
 
 
 def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> Loop:
+    _seed(config.seed)
     experiment = config.described.build(setting)
     assert config.lr is not None
     build = config.entry.build
@@ -120,8 +153,7 @@ def _train(
     except DivergedError as error:
         ending = {"status": "diverged", "message": str(error)}
     except Exception as error:
-        ending = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
-        ending["traceback"] = traceback.format_exc(limit=-5)
+        ending = _failure(error)
         raise
     finally:
         if shown:
@@ -132,20 +164,35 @@ def _train(
             recorder.close()
 
 
+def _record_failure(path: Path, config: RunConfig, error: Exception) -> None:
+    """Leave word of a run that could not begin."""
+    recorder = Recorder(path, tensorboard=False)
+    recorder.write("run", {**_as_recorded(config), "command": config.command})
+    recorder.write("end", _failure(error))
+    recorder.close()
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    return {
+        "status": "failed",
+        "message": f"{type(error).__name__}: {error}",
+        "traceback": traceback.format_exc(limit=-5),
+    }
+
+
 def _clock(loop: Loop) -> dict[str, Any]:
     return {
         "seconds": round(loop.seconds, 1),
         "seconds_per_step": round(loop.median_step_seconds(), 6),
-        "peak_memory_bytes": peak_memory_bytes(loop.setting.device),
+        "peak_memory_bytes": loop.peak_memory_bytes,
     }
 
 
-def _header(config: RunConfig, loop: Loop) -> dict[str, Any]:
+def _as_recorded(config: RunConfig) -> dict[str, Any]:
+    """Return what must not change while a run goes on."""
     recipe = config.recipe
-    described = _as_recorded(config)
-    players = loop.experiment.players.values()
-    return {
-        **described,
+    fields = {
+        **dataclasses.asdict(config),
         "recipe": {
             "epochs": recipe.epochs,
             "batch_size": recipe.batch_size,
@@ -154,6 +201,14 @@ def _header(config: RunConfig, loop: Loop) -> dict[str, Any]:
             "precision": recipe.precision,
             "options": dict(recipe.options),
         },
+    }
+    recorded: dict[str, Any] = json.loads(json.dumps(fields))
+    return recorded
+
+
+def _circumstances(config: RunConfig, loop: Loop) -> dict[str, Any]:
+    players = loop.experiment.players.values()
+    return {
         "command": config.command,
         "num_parameters": sum(p.numel() for player in players for p in player.parameters()),
         "steps_per_epoch": loop.experiment.steps_per_epoch,
@@ -163,24 +218,15 @@ def _header(config: RunConfig, loop: Loop) -> dict[str, Any]:
     }
 
 
-def _as_recorded(config: RunConfig) -> dict[str, Any]:
-    fields = {**dataclasses.asdict(config), "options": dict(config.options)}
-    recorded: dict[str, Any] = json.loads(json.dumps(fields))
-    return recorded
-
-
-def _earlier(path: Path, config: RunConfig) -> RunRecord | None:
-    """Return the records of this run so far, if they are of the same configuration."""
-    if not path.exists() or not path.stat().st_size:
-        return None
-    earlier = records.read(path)
-    for name, value in _as_recorded(config).items():
-        if earlier.config[name] != value:
-            raise ConfigError(
-                f"{path} has records with {name} = {earlier.config[name]!r}, not {value!r}; "
-                "remove them, or choose another --runs-dir"
-            )
-    return earlier
+def _is_done(config: RunConfig, place: Place, setting: Setting) -> bool:
+    """Return whether there is nothing left to do."""
+    answers: list[Any] = [None]
+    if setting.rank == 0:  # it alone may have waited for another process to be done
+        record = earlier(config, place.runs_dir, world_size=setting.world_size)
+        answers = [record is not None and record.is_done]
+    if setting.world_size > 1:
+        dist.broadcast_object_list(answers, src=0)
+    return bool(answers[0])
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Learning-rate schedules: a factor on the initial rate, as a function of the epoch.
 
 Each is a small value that prints as itself, so that a record says which one was used. Milestones are
-fractions of the whole budget, so that a shortened recipe keeps the paper's shape.
+fractions of the whole budget, so that a shortened recipe keeps the paper's shape; ``Decay`` alone goes
+by epochs.
 """
 
 import math

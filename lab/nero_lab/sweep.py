@@ -20,10 +20,9 @@ import torch
 from ray import tune
 from rich.console import Console
 
-from nero_lab import records
 from nero_lab.config import ConfigError, RunConfig
 from nero_lab.data import files
-from nero_lab.run import Place, run
+from nero_lab.run import Place, earlier, run
 from nero_lab.sweep_progress import ShownSweep
 from nero_lab.sweep_table import print_table
 
@@ -60,7 +59,7 @@ def sweep_command(args: argparse.Namespace, place: Place) -> int:
         ):  # here once, rather than in every worker at the same time
             files.folder(configs[0].described.data, place.data_dir)
         failures = _run_all(rest, place, args, num_done=len(configs) - len(rest))
-    found = [(config, _record(config, place)) for config in configs]
+    found = [(config, earlier(config, place.runs_dir)) for config in configs]
     print_table(found)
     print(f"records in {args.runs_dir}; a page of them: nero-lab report --results {args.runs_dir}")
     console = Console(stderr=True)
@@ -104,23 +103,15 @@ def grid(
         for seed in range(num_seeds)
         for variant in variants
         for optimizer in optimizers
-        for lr in lrs or RunConfig(task, scale, optimizer).entry.grid
+        for lr in lrs or RunConfig(task, scale, optimizer).grid
         for config in [RunConfig(task, scale, optimizer, lr, seed, variant, epochs=epochs)]
     }
     return list(named.values())
 
 
-def _record(config: RunConfig, place: Place) -> records.RunRecord | None:
-    path = place.runs_dir / config.name / records.FILE_NAME
-    return records.read(path) if path.exists() and path.stat().st_size else None
-
-
 def _is_done(config: RunConfig, place: Place) -> bool:
-    record = _record(config, place)
-    if record is None or record.status not in ("finished", "diverged"):
-        return False
-    run(config, place)  # only checks that the records are of this very configuration
-    return True
+    record = earlier(config, place.runs_dir)
+    return record is not None and record.is_done
 
 
 def _run_all(

@@ -18,6 +18,12 @@ from nero_lab.schedules import Constant, Schedule
 Sums = dict[str, tuple[Tensor | float, int]]
 """A total and a count for each quantity; the loop adds them up over steps and ranks."""
 
+PAPER_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""The learning rates that the paper tunes over."""
+
+FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
+"""Those of its ablations."""
+
 Take = Callable[[str, Tensor], None]
 """``take(player, loss)``: back-propagate and let the optimisers of one player step."""
 
@@ -125,7 +131,8 @@ class Task:
         metric: the score.
         recipes: by scale: "paper", "cpu" and "smoke".
         build: makes the experiment.
-        lrs: the published best learning rate of each optimiser, or ours where none is published.
+        lrs: the published best learning rate of each optimiser.
+        grids: the learning rates of a sweep, for optimisers whose rates the paper tuned on this task.
         variants: named changes to ``recipe.options`` that a figure compares: ``{"sigma-1": {...}}``.
         differences: what differs from the paper or from its authors' code, one sentence each.
     """
@@ -138,5 +145,6 @@ class Task:
     recipes: Mapping[str, Recipe]
     build: Callable[[Setting], Experiment]
     lrs: Mapping[str, float]
+    grids: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()

@@ -175,6 +175,37 @@ def test_weights_that_are_not_finite_end_play() -> None:
     assert last["reward"][1] > 0
 
 
+@pytest.mark.parametrize("factor", [math.nan, 1e30], ids=["NaN", "overflow"])
+def test_weights_that_break_within_a_round_end_it(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = build()
+    optimizer = attach(experiment)
+    with monkeypatch.context() as patch:
+
+        def step(self: Any, closure: Any = None) -> None:
+            for weight in experiment.players["policy"].parameters():
+                weight.data.mul_(factor)
+
+        patch.setattr(type(optimizer), "step", step)
+        (seen,) = play(experiment, 0)
+    assert math.isnan(seen["loss"][0])
+    if math.isfinite(factor):
+        assert weights(experiment).isfinite().all()
+
+
+def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = build()
+    attach(experiment)
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("another reason")
+
+    monkeypatch.setattr("torch.distributions.Categorical.__init__", refuse)
+    with pytest.raises(ValueError, match="another reason"):
+        play(experiment, 0)
+
+
 @pytest.mark.parametrize(("scale", "millions"), [("paper", 5.0), ("cpu", 0.5)])
 def test_scales_play_the_steps_they_say(scale: str, millions: float) -> None:
     recipe = PONG.recipes[scale]

@@ -37,6 +37,12 @@ def place(folder: Path, data_dir: Path, checkpoint_steps: int = 500) -> Place:
     return Place(folder, data_dir, checkpoint_steps, tensorboard=False, quiet=True)
 
 
+def read(folder: Path) -> records.RunRecord:
+    record = records.read(folder / "records.jsonl")
+    assert record is not None
+    return record
+
+
 def timeless(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run without what depends on the clock."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -50,6 +56,7 @@ def assert_same(one: Path, other: Path) -> None:
     for state in states:
         state.pop("seconds")
         state.pop("records_size")  # times have more or fewer digits
+        state.pop("peak_memory_bytes")
     assert_equal(*states)
 
 
@@ -83,7 +90,7 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
     often = place(tmp_path / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
     with pytest.raises(KeyboardInterrupt):
         run(config, often, progress=InterruptedAt(stop))
-    assert records.read(tmp_path / "broken" / config.name / "records.jsonl").end is None
+    assert read(tmp_path / "broken" / config.name).end is None
     run(config, often)
     assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
 
@@ -132,9 +139,7 @@ def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
     command += ["-m", "nero_lab", *config.command.split()[1:], "--quiet", "--no-tensorboard"]
     command += ["--runs-dir", str(tmp_path / "two"), "--data-dir", str(data_dir)]
     subprocess.run(command, env=_environment(), check=True, capture_output=True)
-    one, two = (
-        records.read(tmp_path / ranks / config.name / "records.jsonl") for ranks in ("one", "two")
-    )
+    one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))
     assert two.config["world_size"] == 2
     # Gradients are averages of two halves, which round differently.
     for mine, theirs in zip(one.epochs, two.epochs, strict=True):
@@ -172,11 +177,44 @@ def test_a_failure_is_recorded_and_raised(
         patch.setattr(experiment, "evaluate", fail)
         with pytest.raises(RuntimeError, match="disk is full"):
             run(config, place(tmp_path, data_dir))
-    record = records.read(tmp_path / config.name / "records.jsonl")
+    record = read(tmp_path / config.name)
     assert record.status == "failed"
     assert record.end is not None
     assert record.end["message"] == "RuntimeError: the disk is full"
     assert run(config, place(tmp_path, data_dir)).status == "finished"  # and can be tried again
+
+
+def test_what_could_not_begin_is_recorded(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("cifar-resnet18", scale="smoke", optimizer="schedule-free")
+    with pytest.raises(ValueError, match="statistics of batch norm"):
+        run(config, place(tmp_path, data_dir))
+    assert read(tmp_path / config.name).status == "failed"
+
+
+def test_a_header_that_was_cut_short_is_begun_again(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    path = tmp_path / config.name / "records.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"kind": "run", "ta')
+    assert run(config, place(tmp_path, data_dir)).status == "finished"
+
+
+def test_records_that_are_shorter_than_their_checkpoint_are_refused(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, place(tmp_path, data_dir, checkpoint_steps=7), progress=InterruptedAt(30))
+    path = tmp_path / config.name / "records.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(ValueError, match="remove both"):
+        run(config, place(tmp_path, data_dir))
+
+
+def test_muon_refuses_a_network_without_hidden_matrices(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("cifar-vgg11", scale="smoke", optimizer="muon")
+    with pytest.raises(ValueError, match="outer_layers"):
+        run(config, place(tmp_path, data_dir))
 
 
 def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> None:

@@ -15,16 +15,15 @@ class Words:
 
     train: Tensor
     valid: Tensor
-    test: Tensor
     vocabulary: tuple[str, ...]
 
 
 def load(folder: Path, *, num_tokens: int | None = None) -> Words:
-    """Read the three texts; the vocabulary is what occurs in any of them: 33,278 words.
+    """Read two texts; the vocabulary is what occurs in any of the three: 33,278 words.
 
     Args:
         folder: where ``train.txt``, ``valid.txt`` and ``test.txt`` are.
-        num_tokens: read the first so many words for training, and a tenth of that for each other
+        num_tokens: read the first so many words for training, and a tenth of that of each other
             text; the vocabulary is then that of what was read.
     """
     tenth = None if num_tokens is None else num_tokens // 10
@@ -37,7 +36,7 @@ def load(folder: Path, *, num_tokens: int | None = None) -> Words:
     def numbers(words: Iterable[str]) -> Tensor:
         return torch.tensor([index[word] for word in words])
 
-    return Words(numbers(train), numbers(valid), numbers(test), vocabulary)
+    return Words(numbers(train), numbers(valid), vocabulary)
 
 
 def columns(text: Tensor, num_columns: int) -> Tensor:

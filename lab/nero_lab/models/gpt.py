@@ -1,7 +1,7 @@
 """A small GPT: pre-LayerNorm blocks, learned positions, an untied head and no biases."""
 
 from contextlib import nullcontext
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ class GPT(nn.Module):
     Weights begin as normal numbers of standard deviation 0.02; those that write into the residual
     stream are smaller by the root of the number of writers, so that depth does not widen the stream.
     """
+
+    outer_layers: ClassVar[tuple[str, ...]] = ("token", "position", "head")
+    """The first and last layers: those that optimisers for hidden matrices leave to another."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The paper's small transformer: 19 tensors, residual connections, and no layer norm."""
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ class LanguageModel(nn.Module):
         dropout: on embeddings, attention weights, hidden layers and what is added to the stream.
         longest: longest window.
     """
+
+    outer_layers: ClassVar[tuple[str, ...]] = ("embedding", "decoder")
+    """The first and last layers: those that optimisers for hidden matrices leave to another."""
 
     def __init__(
         self,

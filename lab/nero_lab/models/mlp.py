@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+NUM_PIXELS, NUM_CLASSES = 28 * 28, 10
+"""The inputs and outputs of a network for MNIST."""
+
 
 class MLP(nn.Module):
     """A perceptron without normalisation or skip connections.
@@ -18,8 +21,6 @@ class MLP(nn.Module):
         init: how plain weights start: "he" or "torch" (see the note).
         sigma: if given, the weights of each layer are ``normalise(raw)`` (Equation "cwn" of the
             paper) of raw weights drawn from N(0, sigma^2); if None, they are plain weights.
-        num_inputs: pixels of an image.
-        num_classes: outputs.
 
     Note:
         "he" draws weights from N(0, 1/fan_in) and sets biases to zero. With the factor sqrt(2) in the
@@ -36,11 +37,9 @@ class MLP(nn.Module):
         width: int = 784,
         init: Literal["he", "torch"] = "he",
         sigma: float | None = None,
-        num_inputs: int = 784,
-        num_classes: int = 10,
     ) -> None:
         super().__init__()
-        sizes = [num_inputs] + [width] * (num_layers - 1) + [num_classes]
+        sizes = [NUM_PIXELS] + [width] * (num_layers - 1) + [NUM_CLASSES]
         self.layers = nn.ModuleList(
             nn.Linear(fan_in, fan_out) for fan_in, fan_out in itertools.pairwise(sizes)
         )
@@ -55,6 +54,11 @@ class MLP(nn.Module):
                 layer.weight.mul_(scale)
             if sigma is not None:
                 parametrize.register_parametrization(layer, "weight", Normalise())
+
+    @property
+    def outer_layers(self) -> tuple[str, ...]:
+        """The first and last layers: those that optimisers for hidden matrices leave to another."""
+        return "layers.0", f"layers.{len(self.layers) - 1}"
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of a batch of images of any shape."""

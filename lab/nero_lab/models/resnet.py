@@ -85,7 +85,7 @@ def bottleneck(num_inputs: int, channels: int, stride: int) -> Residual:
     return Residual(branch, num_inputs, 4 * channels, stride)
 
 
-def resnet18(*, width: int = 64, num_classes: int = 10) -> ResNet:
+def resnet18(*, width: int = 64) -> ResNet:
     """Return the ResNet-18 of CIFAR: a 3x3 stem without pooling, for images of 32x32 pixels."""
     stem = nn.Sequential(_conv(3, width, 3), nn.ReLU())
     return ResNet(
@@ -94,7 +94,7 @@ def resnet18(*, width: int = 64, num_classes: int = 10) -> ResNet:
         expansion=1,
         num_blocks=(2, 2, 2, 2),
         width=width,
-        num_classes=num_classes,
+        num_classes=10,
     )
 
 

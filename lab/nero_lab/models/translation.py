@@ -6,7 +6,7 @@ embedding of both languages and the output layer too. LayerNorm has no gains and
 """
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ class Translator(nn.Module):
         smoothing: how much of a target's probability is spread over the whole vocabulary.
         longest: longest sentence.
     """
+
+    outer_layers: ClassVar[tuple[str, ...]] = ("embedding",)
+    """The first layer, which is the last one too; optimisers for hidden matrices leave it to another."""
 
     def __init__(
         self,

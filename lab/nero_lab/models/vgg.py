@@ -17,16 +17,13 @@ class VGG11(nn.Module):
         width: factor on the number of channels; 1 is the paper's network.
         init: how the weights of convolutions start: "he" keeps the size of a signal from layer to
             layer; "torch" leaves what ``nn.Conv2d`` draws, which is 6^(1/2) times smaller.
-        num_classes: outputs.
 
     Note:
         Biases start as torch draws them, and so never at zero, which a multiplicative optimiser
         could not move.
     """
 
-    def __init__(
-        self, *, width: float = 1.0, init: Literal["he", "torch"] = "he", num_classes: int = 10
-    ) -> None:
+    def __init__(self, *, width: float = 1.0, init: Literal["he", "torch"] = "he") -> None:
         super().__init__()
         layers: list[nn.Module] = []
         num_inputs = 3
@@ -40,7 +37,7 @@ class VGG11(nn.Module):
                 num_inputs = num_outputs
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
-        self.head = nn.Linear(num_inputs, num_classes)
+        self.head = nn.Linear(num_inputs, 10)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of images of 32x32 pixels."""

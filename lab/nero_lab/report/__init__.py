@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nero_lab import records
 from nero_lab.report.claims import CLAIMS
+from nero_lab.report.collecting import collect
 from nero_lab.report.comments import read_comments
 from nero_lab.report.page import TITLE, page
-from nero_lab.report.results import collect
 from nero_lab.report.style import order
 from nero_lab.report.webpage import to_html
 from nero_lab.task import Task
@@ -30,7 +30,8 @@ def write_report(
     """Write ``report.md``, ``report.html`` and ``figures/*.png``.
 
     Args:
-        results_dir: folder of records, and of ``comments.toml`` (see ``comments.py``).
+        results_dir: folder of records, as runs leave them or copied into files of other names, and of
+            ``comments.toml`` (see ``comments.py``).
         out: folder to write to.
         scale: what to show of each task; the largest that there is if None.
         tasks: the tasks to report on.

@@ -1,16 +1,7 @@
 """The claims of the paper, each with the test that records must pass."""
 
-from nero_lab.report import judges
+from nero_lab.report import default_rate, judges, lineups, paper
 from nero_lab.report.verdict import Claim
-
-_TABLE_TITLES = {
-    "cgan": "the CIFAR-10 cGAN",
-    "cifar-vgg11": "VGG-11 on CIFAR-10",
-    "cifar-resnet18": "ResNet-18 on CIFAR-10",
-    "wikitext2": "the WikiText-2 transformer",
-    "multi30k": "the Multi30k transformer",
-    "pong": "PPO on Pong",
-}
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -25,14 +16,14 @@ CLAIMS: tuple[Claim, ...] = (
         "§5.2, Figure 2, top",
         "Without constraints, Nero (per neuron) beats Madam (per synapse) and LAMB (per layer).",
         "cifar-vgg11",
-        lambda results: judges.middle_ground("nero-none", ("madam", "lamb"), results),
+        lambda results: judges.middle_ground("nero-none", lineups.RELATIVE_FREE, results),
     ),
     Claim(
         "middle-ground-with",
         "§5.2, Figure 2, bottom",
         "With constraints, Nero beats Madam and LAMB.",
         "cifar-vgg11",
-        lambda results: judges.middle_ground("nero", ("madam-balanced", "lamb-balanced"), results),
+        lambda results: judges.middle_ground("nero", lineups.RELATIVE_BALANCED, results),
     ),
     Claim(
         "whom-constraints-help",
@@ -59,19 +50,20 @@ CLAIMS: tuple[Claim, ...] = (
         Claim(
             f"best-{task}",
             "§5.5, Table 1",
-            f"Nero is the best of Nero, SGD, Adam and LAMB on {title}.",
+            f"Nero is the best of Nero, SGD, Adam and LAMB on {row.title}.",
             task,
             lambda results, task=task: judges.best_in_table(task, results),  # type: ignore[misc]
         )
-        for task, title in _TABLE_TITLES.items()
+        for task, row in paper.TABLE.items()
     ),
     Claim(
         "out-of-the-box",
         "§5.5, Table 1",
         "A rate of 0.01 suits Nero out of the box: it was the best in five of six tasks. (Here: best, or "
-        f"within {100 * judges.NEAR_BEST:.0f} % of the best, in all but one.)",
+        f"within {100 * default_rate.NEAR_BEST:.0f} % of the best, of a reward within "
+        f"{default_rate.NEAR_BEST_REWARD:g} points, in all but one.)",
         "",
-        judges.good_out_of_the_box,
+        default_rate.good_out_of_the_box,
     ),
     Claim(
         "sgd-unstable",

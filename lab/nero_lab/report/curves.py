@@ -1,7 +1,11 @@
-"""Learning curves: mean and range over seeds, lost runs with a cross where they end."""
+"""Learning curves: mean and range over seeds, lost runs with a cross where they end.
+
+A cross on the edge of a panel is the end of a run that is beyond it.
+"""
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from nero_lab.records import RunRecord
-from nero_lab.report import paper
+from nero_lab.report import limits, paper
 from nero_lab.report.pictures import Picture, Track
-from nero_lab.report.style import Dashes, cross, order, variant_look
+from nero_lab.report.style import Dashes, cross, edge_cross, order, variant_look
 from nero_lab.task import Metric
 
-MAX_RATIO = 1000.0  # of a logarithmic axis
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
+_LONG_LABEL = 36  # letters
 _MAX_MARKED = 6  # epochs; more need no dots
 
 
@@ -55,11 +59,16 @@ def shown_metrics(picture: Picture) -> list[str]:
 
 def label_of(metric: Metric, name: str) -> str:
     """Return the axis label of a metric or of its counterpart in training."""
-    if name == metric.name:
-        return metric.label
-    if "validation" in metric.label:
-        return metric.label.replace("validation", "training")
-    return f"{metric.label}, training"
+    label = metric.label
+    if name != metric.name:
+        is_named = "validation" in label
+        label = label.replace("validation", "training") if is_named else f"{label}, training"
+    return in_two_lines(label)
+
+
+def in_two_lines(label: str) -> str:
+    """Break an axis label that is longer than a panel is high."""
+    return label.replace(" (", "\n(") if len(label) > _LONG_LABEL else label
 
 
 def legend_of(track: Track) -> str:
@@ -67,14 +76,14 @@ def legend_of(track: Track) -> str:
     text = f"{track.look.title}, lr {track.arm.lr:g}"
     if track.is_default:
         text += " (out of the box)"
-    lost = [run for run in track.arm.lost if run.end]
+    lost = track.arm.lost
     if lost:
-        status = "failed" if any(run.status == "failed" for run in lost) else "diverged"
         epochs = ", ".join(str(math.ceil(run.end["epoch"])) for run in lost if run.end)
-        is_only = len(track.arm.runs) == 1
-        some = "" if is_only else f"{len(lost)} of {len(track.arm.runs)} "
-        text += f": {some}{status} at epoch {epochs}"
-    unfinished = sum(run.status == "unfinished" for run in track.arm.runs)
+        some = "" if len(track.arm.runs) == 1 else f"{len(lost)} of {len(track.arm.runs)} "
+        score = track.arm.score
+        assert score is not None
+        text += f": {some}{score.how_lost} at epoch {epochs}"
+    unfinished = track.arm.num_unfinished
     return text + (f" ({unfinished} unfinished)" if unfinished else "")
 
 
@@ -104,7 +113,7 @@ def ours(track: Track, name: str, by_step: bool) -> Curve:
     )
 
 
-def theirs(published: Iterable[paper.Curve]) -> list[Curve]:
+def theirs(published: Iterable[paper.PublishedCurve]) -> list[Curve]:
     """Return the authors' curves, in the colours of ours."""
     found = []
     for curve in sorted(published, key=lambda curve: (order(curve.optimizer), curve.variant)):
@@ -123,7 +132,7 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
             curve.mean,
             color=curve.colour,
             linestyle=curve.dashes,
-            marker="o" if len(curve.x) <= _MAX_MARKED else "",
+            marker="o" if 0 < len(curve.x) <= _MAX_MARKED else "",
             markersize=3.5,
             label=curve.label,
         )
@@ -131,7 +140,14 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
             curve.x, curve.low, curve.high, color=curve.colour, alpha=0.2, linewidth=0
         )
         for stray in curve.strays:
-            _draw_stray(axes, curve, stray, metric)
+            axes.plot(
+                stray.x,
+                stray.y,
+                color=curve.colour,
+                linestyle=curve.dashes,
+                linewidth=1.0,
+                alpha=0.7,
+            )
     axes.set_xlabel(x_label)
     axes.set_ylabel(label_of(metric, name))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
@@ -139,21 +155,14 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
         axes.set_yscale("log")
 
 
-def limit(panels: Iterable[Axes], drawn: Iterable[Curve], metric: Metric) -> None:
-    """Give the panels of one metric one axis, and leave out how bad the first epochs were."""
-    series = list(_finite(drawn))
-    if not series:
-        return
-    low, high = min(map(min, series)), max(map(max, series))
-    if metric.log:
-        low, high = low / 1.12, min(high, low * MAX_RATIO) * 1.12
-    else:
-        if not metric.higher_is_better:
-            high = max(max(values[len(values) // 5 :]) for values in series)
-        margin = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
-        low, high = low - margin, high + margin
-    for axes in panels:
-        axes.set_ylim(low, high)
+def finish(panels: Sequence[Axes], by_panel: Sequence[Sequence[Curve]], metric: Metric) -> None:
+    """Give the panels of one metric one axis, then mark where runs were lost."""
+    drawn = [curve for curves in by_panel for curve in curves]
+    bounds = limits.of_curves(_bounding(drawn), metric)
+    for axes, curves in zip(panels, by_panel, strict=True):
+        if bounds:
+            axes.set_ylim(*bounds)
+        _mark_lost(axes, curves, metric)
 
 
 def _points(run: RunRecord, name: str, by_step: bool) -> Iterator[tuple[float, float]]:
@@ -164,21 +173,31 @@ def _points(run: RunRecord, name: str, by_step: bool) -> Iterator[tuple[float, f
             yield record[place], value
 
 
-def _draw_stray(axes: Axes, curve: Curve, stray: Stray, metric: Metric) -> None:
-    axes.plot(
-        stray.x, stray.y, color=curve.colour, linestyle=curve.dashes, linewidth=1.0, alpha=0.7
-    )
-    if stray.lost_at is None:
-        return
-    if stray.y:
-        cross(axes, stray.x[-1:], stray.y[-1:], curve.colour)
-    else:  # lost before anything was measured
-        cross(axes, [stray.lost_at], None, curve.colour, at_bottom=metric.higher_is_better)
+def _bounding(drawn: Sequence[Curve]) -> list[Sequence[float]]:
+    """Return what must be seen: not runs that were lost, unless there are no others."""
+    series = [values for curve in drawn for values in (curve.low, curve.high)]
+    strays = [stray for curve in drawn for stray in curve.strays]
+    series += [stray.y for stray in strays if stray.lost_at is None]
+    return series if any(series) else [stray.y for stray in strays]
 
 
-def _finite(drawn: Iterable[Curve]) -> Iterator[list[float]]:
-    for curve in drawn:
-        for values in (curve.low, curve.high, *(stray.y for stray in curve.strays)):
-            finite = [value for value in values if math.isfinite(value)]
-            if finite:
-                yield finite
+def _mark_lost(axes: Axes, curves: Iterable[Curve], metric: Metric) -> None:
+    low, high = axes.get_ylim()
+    on_edge: Counter[float] = Counter()
+    for curve in curves:
+        ends = [
+            (stray.x[-1], stray.y[-1]) if stray.y else (stray.lost_at, math.nan)
+            for stray in curve.strays
+            if stray.lost_at is not None
+        ]
+        if curve.mean and not low <= curve.mean[-1] <= high:  # came to its end, far off
+            ends.append((curve.x[-1], curve.mean[-1]))
+        for x, y in ends:
+            if low <= y <= high:
+                cross(axes, x, y, curve.colour)
+                continue
+            # Without any value it was lost to bad ones.
+            at_bottom = metric.higher_is_better if math.isnan(y) else y < low
+            num_before = on_edge[round(x, 1)]
+            edge_cross(axes, x, curve.colour, at_bottom=at_bottom, num_before=num_before)
+            on_edge[round(x, 1)] += 1

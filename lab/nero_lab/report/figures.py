@@ -4,6 +4,8 @@ Columns are the training curve, the validation curve and the final score against
 far as there are such. All pictures are equally wide, so that letters have one size on the page.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +18,13 @@ from nero_lab.report.curves import Curve
 from nero_lab.report.pictures import Picture
 from nero_lab.report.sensitivity import Rates
 from nero_lab.report.style import drawing
-from nero_lab.task import Metric
 
-_WIDTH, _HEIGHT = 11.0, 3.3  # inches, of a row
+RATES = "rates"  # the name of the last panel
+Panels = dict[str, list[Axes]]
+"""By the name of the column: one for each source."""
+
+_WIDTH, _HEIGHT = 11.0, 3.3  # inches, of a row of panels
+_WHOLE, _HALF = 120, 62  # letters that a line of a legend has room for
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,16 @@ class Source:
     curves: dict[str, list[Curve]]  # by metric
     rates: list[Rates]  # none if there is no such panel
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the panels of a row."""
+        return [*self.curves, *([RATES] if self.rates else [])]
+
+    @property
+    def labels(self) -> list[str]:
+        """What the legend says."""
+        return [curve.label for curve in next(iter(self.curves.values()))]
+
 
 def draw(picture: Picture, path: Path) -> None:
     """Draw a picture into a file."""
@@ -36,31 +52,18 @@ def draw(picture: Picture, path: Path) -> None:
     if has_authors(picture):
         sources.append(_theirs(picture))
     metric = picture.results.task.metric
-    num_columns = len(sources[0].curves) + bool(sources[0].rates)
-    beside = num_columns == 1  # rather than below each other
     with drawing():
-        rows = 1 if beside else len(sources)
-        figure = Figure(figsize=(_WIDTH, (_HEIGHT + 0.6) * rows), layout="constrained")
-        if beside and len(sources) == 1:
-            parts = [figure]
-        else:
-            shape = (1, len(sources)) if beside else (len(sources), 1)
-            parts = list(figure.subfigures(*shape, squeeze=False).ravel())
-        engine = figure.get_layout_engine()
-        assert isinstance(engine, ConstrainedLayoutEngine)
-        engine.set(w_pad=0.09, h_pad=0.06)
-        panels: dict[str, list[Axes]] = {}
-        for part, source in zip(parts, sources, strict=True):
-            if len(sources) > 1:
-                part.suptitle(source.title, fontsize=11, fontweight="bold")
-            for name, axes in _draw_row(part, source, metric, picture.by_step).items():
-                panels.setdefault(name, []).append(axes)
+        beside = len(sources) > 1 and len(sources[0].columns) == 1
+        figure, panels = (_beside_each_other if beside else _below_each_other)(sources)
+        x_label = "step" if picture.by_step else "epoch"
         for name in sources[0].curves:
-            drawn = [curve for source in sources for curve in source.curves[name]]
-            curves.limit(panels[name], drawn, metric)
-        if "rates" in panels:
-            shown = [rates for source in sources for rates in source.rates]
-            sensitivity.finish(panels["rates"], [source.rates for source in sources], shown, metric)
+            shown = [source.curves[name] for source in sources]
+            for axes, drawn in zip(panels[name], shown, strict=True):
+                curves.draw(axes, drawn, metric, name, x_label=x_label)
+            curves.finish(panels[name], shown, metric)
+        if RATES in panels:
+            sensitivity.finish(panels[RATES], [source.rates for source in sources], metric)
+        _add_legends(panels[sources[0].columns[0]], beside=beside)
         figure.savefig(path)
 
 
@@ -90,17 +93,65 @@ def has_authors(picture: Picture) -> bool:
     return all(paper.best_curves(picture.results.task, name) for name in names)
 
 
-def _draw_row(
-    part: Figure | SubFigure, source: Source, metric: Metric, by_step: bool
-) -> dict[str, Axes]:
-    names = [*source.curves, *(["rates"] if source.rates else [])]
-    panels = dict(zip(names, part.subplots(1, len(names), squeeze=False).ravel(), strict=True))
-    for name, drawn in source.curves.items():
-        curves.draw(panels[name], drawn, metric, name, x_label="step" if by_step else "epoch")
-    handles, labels = panels[next(iter(source.curves))].get_legend_handles_labels()
-    if len(names) == 1 and isinstance(part, Figure):
-        part.legend(handles, labels, loc="outside right upper")
-    else:
-        columns = 2 if len(names) == 1 else min(3 if max(map(len, labels)) > 30 else 4, len(labels))
-        part.legend(handles, labels, loc="outside lower center", ncols=columns)
-    return panels
+def _beside_each_other(sources: Sequence[Source]) -> tuple[Figure, Panels]:
+    """Return a figure of one panel a source, all of one height."""
+    figure = _figure([max(_legend_height(source.labels, _HALF) for source in sources)])
+    axes = list(figure.subplots(1, len(sources)))
+    for part, source in zip(axes, sources, strict=True):
+        part.set_title(source.title, fontsize=11, fontweight="bold")
+    return figure, {sources[0].columns[0]: axes}
+
+
+def _below_each_other(sources: Sequence[Source]) -> tuple[Figure, Panels]:
+    """Return a figure of one row a source."""
+    legends = [_legend_height(source.labels, _WHOLE) for source in sources]
+    figure = _figure(legends)
+    parts: list[Figure | SubFigure] = [figure]
+    if len(sources) > 1:
+        shape = (len(sources), 1)
+        heights = [_HEIGHT + legend for legend in legends]
+        parts = list(figure.subfigures(*shape, squeeze=False, height_ratios=heights).ravel())
+    panels: Panels = {}
+    for part, source in zip(parts, sources, strict=True):
+        if len(sources) > 1:
+            part.suptitle(source.title, fontsize=11, fontweight="bold")
+        row = part.subplots(1, len(source.columns), squeeze=False).ravel()
+        for name, axes in zip(source.columns, row, strict=True):
+            panels.setdefault(name, []).append(axes)
+    return figure, panels
+
+
+def _figure(legends: Sequence[float]) -> Figure:
+    """Return a figure with room for a row of panels above each legend of the given heights."""
+    height = sum(_HEIGHT + legend for legend in legends)
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(w_pad=0.09, h_pad=0.06)
+    return figure
+
+
+def _add_legends(panels: Sequence[Axes], *, beside: bool) -> None:
+    """Add the legend of each source, whose first panel is given."""
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        row = axes.get_figure(root=False)
+        assert row is not None
+        if beside:
+            columns = _num_columns(labels, _HALF)
+            place = (0.5, -0.17)  # below the label of the axis
+            axes.legend(handles, labels, loc="upper center", bbox_to_anchor=place, ncols=columns)
+        elif len(row.axes) == 1:
+            row.legend(handles, labels, loc="outside right upper")
+        else:
+            columns = _num_columns(labels, _WHOLE)
+            row.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _num_columns(labels: Sequence[str], width: int) -> int:
+    """Return how many columns of a legend have room, by the number of letters."""
+    return max(1, min(4, len(labels), width // (max(map(len, labels)) + 6)))
+
+
+def _legend_height(labels: Sequence[str], width: int) -> float:
+    return 0.4 + 0.2 * math.ceil(len(labels) / _num_columns(labels, width))

@@ -8,16 +8,24 @@ from importlib.resources import files
 
 from nero_lab.task import Task
 
-# How the rows of Table 1 are found: task -> (column, value).
-_ROWS = {
-    "cgan": ("task", "cgan"),
-    "cifar-vgg11": ("model", "VGG-11"),
-    "cifar-resnet18": ("model", "ResNet-18"),
-    "wikitext2": ("task", "language-model"),
-    "multi30k": ("task", "translation"),
-    "pong": ("task", "ppo"),
+
+@dataclass(frozen=True)
+class TableRow:
+    """Where a task is in Table 1: the value of a column, and how a sentence names the task."""
+
+    column: str
+    value: str
+    title: str
+
+
+TABLE = {
+    "cgan": TableRow("task", "cgan", "the CIFAR-10 cGAN"),
+    "cifar-vgg11": TableRow("model", "VGG-11", "VGG-11 on CIFAR-10"),
+    "cifar-resnet18": TableRow("model", "ResNet-18", "ResNet-18 on CIFAR-10"),
+    "wikitext2": TableRow("task", "language-model", "the WikiText-2 transformer"),
+    "multi30k": TableRow("task", "translation", "the Multi30k transformer"),
+    "pong": TableRow("task", "ppo", "PPO on Pong"),
 }
-TABLE_TASKS = tuple(_ROWS)
 """The tasks of Table 1, in its order."""
 
 # The rows of the ablation: (optimiser, fix_mean, fix_norm) -> our name.
@@ -45,7 +53,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PublishedCurve:
     """A curve that the authors published: mean and range over seeds."""
 
     optimizer: str
@@ -57,14 +65,19 @@ class Curve:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+    def range_at(self, x: float) -> tuple[float, float]:
+        """Return lowest and highest value over seeds at an epoch or step, the last if it is later."""
+        index = next((i for i, own in enumerate(self.x) if own >= x), -1)
+        return self.low[index], self.high[index]
+
 
 def published(task: Task, optimizer: str) -> list[Published]:
     """Return what the paper gives for an optimiser on a task: none, one or two numbers."""
     found = []
-    if task.name in _ROWS:
-        column, value = _ROWS[task.name]
+    if task.name in TABLE:
+        place = TABLE[task.name]
         for row in _read("table_results.csv"):
-            if row[column] == value and row["optimiser"] == optimizer:
+            if row[place.column] == place.value and row["optimiser"] == optimizer:
                 other = row["metric"] == "FID" and "fid" not in task.metric.name
                 mean, spread, lr = (float(row[key]) for key in ("mean", "spread", "best_lr"))
                 found.append(Published(mean, spread, lr, "Table 1", "FID" if other else ""))
@@ -77,7 +90,7 @@ def published(task: Task, optimizer: str) -> list[Published]:
     return found
 
 
-def curves(task: Task, metric: str) -> list[Curve]:
+def curves(task: Task, metric: str) -> list[PublishedCurve]:
     """Return the authors' curves of a metric at every rate; those of lesser rates are one point."""
     if (task.name, metric) == ("mnist-deep", "train_accuracy"):
         return _curves("mnist_100_layer_curves.csv")
@@ -88,19 +101,19 @@ def curves(task: Task, metric: str) -> list[Curve]:
     return []
 
 
-def best_curves(task: Task, metric: str) -> list[Curve]:
+def best_curves(task: Task, metric: str) -> list[PublishedCurve]:
     """Return the authors' curves at the rate that they chose for each optimiser."""
     return [curve for curve in curves(task, metric) if curve.num_seeds > 1]
 
 
-def _curves(name: str, *, x: str = "epoch", prefix: str = "") -> list[Curve]:
+def _curves(name: str, *, x: str = "epoch", prefix: str = "") -> list[PublishedCurve]:
     grouped: dict[tuple[str, str, float], list[dict[str, str]]] = {}
     for row in _read(name):
         variant = f"sigma-{row['sigma']}" if "sigma" in row else ""
         key = (row.get("optimiser", "adam"), variant, float(row.get("lr", "0.01")))
         grouped.setdefault(key, []).append(row)
     return [
-        Curve(
+        PublishedCurve(
             *key,
             int(rows[0]["num_seeds"]),
             tuple(float(row[x]) for row in rows),
@@ -112,7 +125,7 @@ def _curves(name: str, *, x: str = "epoch", prefix: str = "") -> list[Curve]:
     ]
 
 
-def reached_the_end(curve: Curve, all_curves: list[Curve]) -> bool:
+def reached_the_end(curve: PublishedCurve, all_curves: list[PublishedCurve]) -> bool:
     """Say whether a curve goes on to the last epoch of any, with a number."""
     last = max(other.x[-1] for other in all_curves)
     return curve.x[-1] == last and math.isfinite(curve.mean[-1])

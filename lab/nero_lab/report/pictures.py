@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nero_lab.report.results import NERO_LR, Arm, Line, TaskResults
-from nero_lab.report.style import Look, variant_look
+from nero_lab.report import lineups
+from nero_lab.report.results import Arm, Line, TaskResults
+from nero_lab.report.style import Look, look, variant_look
 
 
 @dataclass(frozen=True)
@@ -21,34 +22,34 @@ FAMILIES = (
     Family(
         "constraints",
         "Nero's constraints, one by one",
-        ("nero-none", "nero-mean", "nero-norm", "nero"),
+        lineups.CONSTRAINTS,
         ("nero-mean", "nero-norm"),
     ),
     Family(
         "relative-without",
         "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB), "
         "without constraints",
-        ("madam", "nero-none", "lamb"),
+        lineups.RELATIVE_FREE,
         ("madam",),
     ),
     Family(
         "relative-with",
         "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB), "
         "with constraints",
-        ("madam-balanced", "nero", "lamb-balanced"),
+        lineups.RELATIVE_BALANCED,
         ("madam-balanced", "lamb-balanced"),
     ),
     Family(
         "rivals",
         "Nero and the rivals of the paper",
-        ("nero", "sgd", "adam", "lamb"),
-        ("sgd", "adam", "lamb"),
+        lineups.OF_PAPER,
+        lineups.RIVALS,
     ),
     Family(
         "modern",
         "Nero and the optimisers of today",
-        ("nero", "adamw", "sgd-momentum", "muon", "schedule-free", "prodigy"),
-        ("adamw", "sgd-momentum", "muon", "schedule-free", "prodigy"),
+        ("nero", *lineups.MODERN_RIVALS),
+        lineups.MODERN_RIVALS,
     ),
 )
 
@@ -94,16 +95,14 @@ class Picture:
         for line in self.lines:
             variant = line.variant if compares else ""
             appearance = variant_look(line.optimizer, variant)
-            yield Track(appearance, line, line.best)
-            if line.optimizer == "nero" and line.best.lr != NERO_LR and NERO_LR in line.arms:
-                yield Track(appearance, line, line.arms[NERO_LR], is_default=True)
+            for arm in line.shown:
+                yield Track(appearance, line, arm, is_default=arm is not line.shown[0])
 
 
 def pictures(results: TaskResults) -> list[Picture]:
     """Return the pictures that the runs of a task allow."""
     if results.task.name in _BY_VARIANT:
-        figure = results.task.figure
-        return [Picture("variants", results.task.title, figure, results, results.lines, True)]
+        return _by_variant(results)
     found = []
     for variant in results.variants:
         lines = {line.optimizer: line for line in results.lines if line.variant == variant}
@@ -120,6 +119,25 @@ def pictures(results: TaskResults) -> list[Picture]:
                 rest.insert(0, lines["nero"])
             found.append(_picture(results, "others", results.task.title, variant, tuple(rest)))
     return found
+
+
+def _by_variant(results: TaskResults) -> list[Picture]:
+    """Return a picture to compare with the authors', and one of what is not in theirs."""
+    ran = {line.optimizer for line in results.lines}
+    first = next((name for name in lineups.REPARAMETERISED if name in ran), "")
+    main = tuple(line for line in results.lines if line.optimizer in ("nero", first))
+    rest = tuple(line for line in results.lines if line not in main)
+    title, figure = results.task.title, results.task.figure
+    found = [Picture("variants", title, figure, results, main, True)] if main else []
+    if rest:
+        names = dict.fromkeys(_title(line.optimizer) for line in rest)
+        title += f": {' and '.join(names)}"
+        found.append(Picture("variants-others", title, "", results, rest, True))
+    return found
+
+
+def _title(optimizer: str) -> str:
+    return lineups.REPARAMETERISED.get(optimizer, look(optimizer).title)
 
 
 def _picture(

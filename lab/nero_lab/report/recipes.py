@@ -8,6 +8,9 @@ from typing import Any
 from nero_lab.report.results import TaskResults
 from nero_lab.task import Recipe
 
+NOT_IN_PAPER = "not in the paper"
+"""What a task has for a figure if there is none."""
+
 
 def recipe_in_words(recipe: Recipe | Mapping[str, Any]) -> str:
     """Write a recipe as a list of its settings."""
@@ -49,7 +52,8 @@ def scale_in_words(results: TaskResults) -> str:
     ]
     text = f"Shown at **{scale} scale**"
     if not changed and not missing:
-        text += f", with the settings of the paper: {_join(ours)}."
+        source = "" if task.figure == NOT_IN_PAPER else ", with the settings of the paper"
+        text += f"{source}: {_join(ours)}."
     else:
         text += f": {_join(changed)}; at paper scale: {_join(missing) or 'no limit on these'}."
         rest = [setting for setting in ours if setting not in changed]

@@ -1,75 +1,21 @@
 """Runs, grouped as the report compares them.
 
 An *arm* is one optimiser at one rate, over seeds. A *line* is one optimiser over rates: what a figure
-draws and a table lists. A score is the value of the task's metric after the last epoch, as in the
-paper; a run that diverged or failed has none and counts as worse than any other.
+draws and a table lists.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from nero_lab.config import ConfigError
 from nero_lab.records import RunRecord
+from nero_lab.report.scores import Score
 from nero_lab.task import Metric, Task
 
-SCALES = ("paper", "cpu", "smoke")
 NERO_LR = 0.01
 """Nero's rate "out of the box", in every task."""
-
-Comparison = Literal["better", "worse", "overlap"]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Mean and range over seeds of the last value of a metric."""
-
-    values: tuple[float, ...]  # of the runs that came to their end
-    num_lost: int = 0  # runs that diverged or failed
-    higher_is_better: bool = False
-
-    @property
-    def num_seeds(self) -> int:
-        """Runs, whether they came to their end or not."""
-        return len(self.values) + self.num_lost
-
-    @property
-    def worst_possible(self) -> float:
-        """The score of a run that was lost."""
-        return -math.inf if self.higher_is_better else math.inf
-
-    @property
-    def all_values(self) -> tuple[float, ...]:
-        """One value a seed."""
-        return self.values + (self.worst_possible,) * self.num_lost
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds; infinitely bad if one was lost."""
-        return self.worst_possible if self.num_lost else statistics.fmean(self.values)
-
-    @property
-    def low(self) -> float:
-        """Lowest value."""
-        return min(self.all_values)
-
-    @property
-    def high(self) -> float:
-        """Highest value."""
-        return max(self.all_values)
-
-    @property
-    def badness(self) -> float:
-        """The mean, turned so that lower is better."""
-        return -self.mean if self.higher_is_better else self.mean
-
-    def against(self, other: "Score") -> Comparison:
-        """Compare: a difference counts if the ranges over seeds do not overlap."""
-        if self.low <= other.high and other.low <= self.high:
-            return "overlap"
-        return "better" if self.badness < other.badness else "worse"
 
 
 @dataclass(frozen=True)
@@ -105,16 +51,23 @@ class Arm:
         kept = [id(run) for run in self.finished]
         return [run for run in self.runs if run.status != "unfinished" and id(run) not in kept]
 
+    @property
+    def num_unfinished(self) -> int:
+        """Runs that may still go on."""
+        return sum(run.status == "unfinished" for run in self.runs)
+
     def score_of(self, seeds: Iterable[int]) -> Score | None:
         """Return the score over some of the seeds, or None if no run of them has ended."""
         seeds = set(seeds)
-        values = tuple(
-            final(run, self.metric.name) for run in self.finished if run.config["seed"] in seeds
-        )
-        num_lost = sum(run.config["seed"] in seeds for run in self.lost)
-        if not values and not num_lost:
+        finished = [run for run in self.finished if run.config["seed"] in seeds]
+        lost = [run for run in self.lost if run.config["seed"] in seeds]
+        if not finished and not lost:
             return None
-        return Score(values, num_lost, self.metric.higher_is_better)
+        values = tuple(final(run, self.metric.name) for run in finished)
+        how = sorted({"failed" if run.status == "failed" else "diverged" for run in lost})
+        return Score(
+            values, len(lost), self.metric.higher_is_better, " or ".join(how) or "diverged"
+        )
 
     def end(self, *keys: str) -> float:
         """Return the median over runs of a number of their last record, or NaN."""
@@ -140,12 +93,23 @@ class Line:
         scored = [arm for arm in self.arms.values() if arm.score] or list(self.arms.values())
         common = frozenset.intersection(*(arm.seeds for arm in scored))
 
-        def badness(arm: Arm) -> tuple[float, float]:
+        def rank(arm: Arm) -> tuple[tuple[int, float], int]:
             score = arm.score_of(common) or arm.score
             epochs = max((len(run.epochs) for run in arm.runs), default=0)
-            return (score.badness if score else math.inf, -epochs)
+            return (score.rank if score else (0, math.inf)), -epochs
 
-        return min(scored, key=badness)
+        return min(scored, key=rank)
+
+    @property
+    def default(self) -> Arm | None:
+        """Nero out of the box: its arm at the default rate, if it was run there."""
+        return self.arms.get(NERO_LR) if self.optimizer == "nero" else None
+
+    @property
+    def shown(self) -> list[Arm]:
+        """The best arm and, if it is another, Nero out of the box."""
+        best, default = self.best, self.default
+        return [best] if default is None or default.lr == best.lr else [best, default]
 
     @property
     def score(self) -> Score | None:
@@ -153,9 +117,14 @@ class Line:
         return self.best.score
 
     @property
+    def rates(self) -> list[float]:
+        """The rates at which a run has ended."""
+        return [lr for lr, arm in self.arms.items() if arm.score]
+
+    @property
     def is_tuned(self) -> bool:
         """Whether there was a choice of rates."""
-        return len([arm for arm in self.arms.values() if arm.score]) > 1
+        return len(self.rates) > 1
 
 
 @dataclass(frozen=True)
@@ -167,6 +136,7 @@ class TaskResults:
     runs: tuple[RunRecord, ...]
     lines: tuple[Line, ...]
     other_scales: Mapping[str, int]  # number of runs that are not shown
+    not_begun: tuple[RunRecord, ...] = ()  # runs that failed before their first step
 
     def line(self, optimizer: str, variant: str = "") -> Line | None:
         """Return the line of an optimiser, if it was run."""
@@ -175,10 +145,17 @@ class TaskResults:
                 return line
         return None
 
-    def score(self, optimizer: str, variant: str = "") -> Score | None:
-        """Return the score of an optimiser at its best rate, if it was run to its end."""
+    def pick(self, optimizers: Iterable[str], variant: str = "") -> dict[str, Line | None]:
+        """Return the lines of several optimisers, by name."""
+        return {optimizer: self.line(optimizer, variant) for optimizer in optimizers}
+
+    def score(self, optimizer: str, variant: str = "", *, lr: float | None = None) -> Score | None:
+        """Return the score of an optimiser at a rate, the best if None, if it was run to its end."""
         line = self.line(optimizer, variant)
-        return line.score if line else None
+        if line is None:
+            return None
+        arm = line.best if lr is None else line.arms.get(lr)
+        return arm.score if arm else None
 
     @property
     def variants(self) -> list[str]:
@@ -186,68 +163,10 @@ class TaskResults:
         return sorted({line.variant for line in self.lines})
 
 
-def collect(
-    records: Iterable[RunRecord],
-    tasks: Mapping[str, Task],
-    order: Callable[[str], int],
-    scale: str | None = None,
-) -> dict[str, TaskResults]:
-    """Group records by task, at the given scale or else the largest that there is."""
-    by_task: dict[str, list[RunRecord]] = {}
-    for record in records:
-        name = record.config["task"]
-        if name not in tasks:
-            raise ConfigError(f"there are records of a task {name!r}, which does not exist")
-        by_task.setdefault(name, []).append(record)
-    found = {}
-    for name, runs in by_task.items():
-        counts = {
-            known: sum(run.config["scale"] == known for run in runs)
-            for known in SCALES
-            if any(run.config["scale"] == known for run in runs)
-        }
-        chosen = scale or next(iter(counts))
-        kept = tuple(run for run in runs if run.config["scale"] == chosen)
-        if kept:
-            others = {known: count for known, count in counts.items() if known != chosen}
-            lines = _lines(kept, tasks[name].metric, order)
-            found[name] = TaskResults(tasks[name], chosen, kept, lines, others)
-    return found
-
-
 def final(run: RunRecord, metric: str) -> float:
     """Return the last value of a metric that is a number; an epoch may have none to average."""
     values = [float(epoch.get(metric, math.nan)) for epoch in run.epochs]
     return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
-
-
-def variant_of(config: Mapping[str, Any]) -> str:
-    """Say in words how the recipe of a run was changed."""
-    words = [config["variant"]] if config["variant"] else []
-    words += [f"{name} {value}" for name, value in sorted(config["options"].items())]
-    words += [f"{config['epochs']} epochs"] if config["epochs"] is not None else []
-    return ", ".join(words)
-
-
-def _lines(
-    runs: Iterable[RunRecord], metric: Metric, order: Callable[[str], int]
-) -> tuple[Line, ...]:
-    grouped: dict[tuple[str, str], dict[float, dict[int, RunRecord]]] = {}
-    for run in runs:
-        key = (run.config["optimizer"], variant_of(run.config))
-        seeds = grouped.setdefault(key, {}).setdefault(run.config["lr"], {})
-        if run.config["seed"] in seeds:
-            raise ConfigError(f"there are two records of the run {run.config['command']!r}")
-        seeds[run.config["seed"]] = run
-    lines = [
-        Line(
-            optimizer,
-            variant,
-            {lr: Arm(lr, tuple(arms[lr].values()), metric) for lr in sorted(arms)},
-        )
-        for (optimizer, variant), arms in grouped.items()
-    ]
-    return tuple(sorted(lines, key=lambda line: (line.variant, order(line.optimizer))))
 
 
 def _dig(record: Mapping[str, Any] | None, keys: Iterable[str]) -> Any:

@@ -1,15 +1,16 @@
 """The section of one task."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.report import figures, tables, wording
 from nero_lab.report.comments import Comments
 from nero_lab.report.curves import legend_of
 from nero_lab.report.paper import published
 from nero_lab.report.pictures import Picture, pictures
-from nero_lab.report.recipes import recipe_in_words, scale_in_words
+from nero_lab.report.recipes import NOT_IN_PAPER, recipe_in_words, scale_in_words
 from nero_lab.report.results import TaskResults
 from nero_lab.report.sensitivity import has_rates
 from nero_lab.report.style import look
@@ -43,8 +44,8 @@ def section(
         blocks.append(_fold("Every rate", tables.all_rates_table(results)))
     if judged:
         blocks.append(f"**Disagreements with the paper.** {_disagreements(results, judged)}")
-    blocks += differences(task)
-    blocks.append(_provenance(results))
+    blocks += differences(task, dict.fromkeys(line.optimizer for line in results.lines))
+    blocks += [_provenance(results), _not_begun(results)]
     return [block for block in blocks if block]
 
 
@@ -68,7 +69,7 @@ def recipe_only(task: Task, comments: Comments) -> list[str]:
                 "```",
             ]
         ),
-        *differences(task),
+        *differences(task, task.lrs),
     ]
     return [block for block in blocks if block]
 
@@ -78,16 +79,24 @@ def heading(task: Task) -> str:
     return f"{task.title[0].upper()}{task.title[1:]} (`{task.name}`)"
 
 
-def differences(task: Task) -> list[str]:
-    """Return what differs from the paper, as a list."""
-    if not task.differences:
-        return []
-    items = "\n".join(f"- {wording.plain(item)}" for item in task.differences)
-    return ["**What differs from the paper, or is not in it.**", items]
+def differences(task: Task, optimizers: Iterable[str]) -> list[str]:
+    """Return what differs from the paper in a task and in optimisers, as lists."""
+    blocks = []
+    if task.differences:
+        items = [f"- {wording.plain(item)}" for item in task.differences]
+        blocks += ["**What differs from the paper, or is not in it.**", "\n".join(items)]
+    titles: dict[str, list[str]] = {}  # some have a difference in common
+    for name in optimizers:
+        if name in OPTIMIZERS and (text := OPTIMIZERS[name].differences):
+            titles.setdefault(text, []).append(look(name).title)
+    if titles:
+        items = [f"- {'; '.join(names)}: {wording.plain(text)}" for text, names in titles.items()]
+        blocks += ["**Optimisers that differ from the authors' code.**", "\n".join(items)]
+    return blocks
 
 
 def _place(task: Task) -> str:
-    if task.figure == "not in the paper":
+    if task.figure == NOT_IN_PAPER:
         return "Not in the paper."
     return f"{task.figure} of the paper."
 
@@ -115,12 +124,14 @@ def _alt(picture: Picture) -> str:
 
 
 def _caption(picture: Picture) -> str:
-    counts = sorted({len(track.arm.seeds) for track in picture.tracks})
-    count = wording.seeds(counts[0])
-    if len(counts) > 1:
-        count = f"{counts[0]} to {wording.seeds(counts[-1])}"
-    which = "at the best of the rates that were run" if has_rates(picture) else "at one rate"
-    text = f"*Mean and range over {count}; every optimiser {which}."
+    counts = sorted({len(track.arm.seeds) for track in picture.tracks if track.arm.seeds})
+    text = "*No run has come to its end yet."
+    if counts:
+        count = wording.seeds(counts[-1])
+        if len(counts) > 1:
+            count = f"{counts[0]} to {count}"
+        which = "at the best of the rates that were run" if has_rates(picture) else "at one rate"
+        text = f"*Mean and range over {count}; every optimiser {which}."
     if not picture.by_step and picture.results.task.metric.name.startswith("valid_"):
         text += " Training values are averages over the epoch, validation values are at its end."
     if has_rates(picture):
@@ -129,7 +140,9 @@ def _caption(picture: Picture) -> str:
             "the edge is a rate at which a run was lost or is off the scale."
         )
     if any(track.arm.lost for track in picture.tracks):
-        text += " A cross on a curve is where a run diverged or failed."
+        text += (
+            " A cross on a curve is where a run diverged or failed, one on the edge is beyond it."
+        )
     if figures.has_authors(picture) and has_rates(picture):
         text += " Runs that the authors stopped before the last epoch are counted as lost."
     return text + "*"
@@ -139,7 +152,8 @@ def _table_note(results: TaskResults) -> str:
     text = (
         f"*{results.task.metric.label[0].upper()}{results.task.metric.label[1:]} after the last epoch, "
         f"{'higher' if results.task.metric.higher_is_better else 'lower'} is better. Time per step is the "
-        "median of a run, memory that of the process; both are medians over seeds."
+        "median of a run: CPU time of the process on a CPU, elapsed time on a GPU. Memory is the peak of "
+        "the process. Both are medians over seeds."
     )
     if any(published(results.task, line.optimizer) for line in results.lines):
         text += " Published: mean ± standard deviation over three seeds, at the paper's scale."
@@ -155,12 +169,13 @@ def _disagreements(results: TaskResults, judged: Mapping[str, Judgement]) -> str
         if judgement.outcome == "did not hold"
     ]
     for line in results.lines:
-        rates = [entry.lr for entry in published(results.task, line.optimizer)]
-        if not line.variant and line.is_tuned and rates and line.best.lr not in rates:
-            theirs = " or ".join(f"{lr:g}" for lr in rates)
+        rates = list(dict.fromkeys(entry.lr for entry in published(results.task, line.optimizer)))
+        tried = [lr for lr in rates if lr in line.rates]  # who was not in the race cannot have lost
+        if not line.variant and tried and line.best.lr not in rates:
+            theirs = " or ".join(f"{lr:g}" for lr in tried)
             items.append(
-                f"- The best rate of {look(line.optimizer).title} is {line.best.lr:g} here and {theirs} "
-                "in the paper."
+                f"- The best rate of {look(line.optimizer).title} is {line.best.lr:g} here (of "
+                f"{len(line.rates)} tried) and {theirs} in the paper."
             )
     if items:
         return "\n\n" + "\n".join(items)
@@ -198,6 +213,17 @@ def _provenance(results: TaskResults) -> str:
         f"**Origin.** {len(configs)} runs, {when}, on {hardware}.{took} Commit {commits}. "
         f"Versions: {versions}."
     )
+
+
+def _not_begun(results: TaskResults) -> str:
+    if not results.not_begun:
+        return ""
+    items = [
+        f"- `{run.config['command']}`: {wording.plain(run.end['message'])}"
+        for run in results.not_begun
+        if run.end
+    ]
+    return "**Not counted**, because they failed before their first step:\n\n" + "\n".join(items)
 
 
 def _fold(title: str, text: str) -> str:

@@ -2,16 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from nero_lab.report import paper
-from nero_lab.report.curves import MAX_RATIO
+from nero_lab.report import limits, paper
+from nero_lab.report.curves import in_two_lines
 from nero_lab.report.pictures import Picture
 from nero_lab.report.results import NERO_LR, Arm
-from nero_lab.report.style import Look, cross, look
+from nero_lab.report.style import Look, edge_cross, look
 from nero_lab.task import Metric, Task
 
 
@@ -59,14 +59,9 @@ def theirs(task: Task) -> list[Rates]:
     return [Rates(look(optimizer), points) for optimizer, points in found.items()]
 
 
-def finish(
-    panels: Sequence[Axes],
-    by_panel: Sequence[Sequence[Rates]],
-    shown: Iterable[Rates],
-    metric: Metric,
-) -> None:
+def finish(panels: Sequence[Axes], by_panel: Sequence[Sequence[Rates]], metric: Metric) -> None:
     """Draw the panels of a picture, all on one axis."""
-    bounds = _bounds(shown, metric)
+    bounds = _bounds([rates for lines in by_panel for rates in lines], metric)
     for axes, lines in zip(panels, by_panel, strict=True):
         _draw(axes, lines, metric, bounds)
 
@@ -80,19 +75,17 @@ def _point(arm: Arm) -> Point:
     return Point(arm.lr, mean, min(score.values), max(score.values), score.num_lost > 0)
 
 
-def _bounds(shown: Iterable[Rates], metric: Metric) -> tuple[float, float]:
-    values = [
-        value
-        for rates in shown
-        for point in rates.points
-        for value in (point.low, point.high)
-        if not math.isnan(value)
-    ]
-    low, high = min(values, default=1.0), max(values, default=1.0)
-    if metric.log:
-        return low / 1.2, min(high, low * MAX_RATIO) * 1.2
-    margin = 0.06 * (high - low) or abs(high) * 0.06 or 1.0
-    return low - margin, high + margin
+def _bounds(shown: Sequence[Rates], metric: Metric) -> tuple[float, float]:
+    choose = max if metric.higher_is_better else min
+    # The whole range over seeds at each best rate, and elsewhere the mean: error bars may be cut off.
+    kept: list[float] = []
+    for rates in shown:
+        sound = [point for point in rates.points if math.isfinite(point.mean)]
+        if sound:
+            best = choose(sound, key=lambda point: point.mean)
+            kept += [best.low, best.high]
+    means = [point.mean for rates in shown for point in rates.points]
+    return limits.of_points([*means, *kept], kept, metric) or (0.0, 1.0)
 
 
 def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[float, float]) -> None:
@@ -103,7 +96,7 @@ def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[floa
     if metric.log:
         axes.set_yscale("log")
     axes.set_ylim(*bounds)
-    axes.set_ylabel(f"final {metric.label}")
+    axes.set_ylabel(in_two_lines(f"final {metric.label}"))
     axes.axvline(NERO_LR, color="#a0a0a0", linewidth=1.2, zorder=0)
     crosses: Counter[float] = Counter()
     for rates in lines:
@@ -120,6 +113,6 @@ def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[floa
             elinewidth=1.1,
         )
         for lr in (p.lr for p in rates.points if p.is_lost or p not in inside):
-            bottom, inwards = metric.higher_is_better, 0.06 * crosses[lr]
-            cross(axes, [lr], None, rates.look.colour, at_bottom=bottom, inwards=inwards)
+            bottom = metric.higher_is_better
+            edge_cross(axes, lr, rates.look.colour, at_bottom=bottom, num_before=crosses[lr])
             crosses[lr] += 1

@@ -4,7 +4,7 @@ Colours are of the Okabe-Ito palette, which colour-blind readers can tell apart,
 neighbours of it for the variants of one optimiser, which dashes tell apart too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from zlib import crc32
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.transforms import Transform
 
 Dashes = str | tuple[int, tuple[float, ...]]
 
@@ -34,10 +35,12 @@ LOOKS: dict[str, Look] = {
     "nero-none": Look("Nero, no constraint", "#8c8c8c", _SHORT),
     "nero-mean": Look("Nero, mean only", "#e6a100", _MIXED),
     "nero-norm": Look("Nero, norm only", "#6b3410", _LONG),
+    "nero-regularised": Look("Nero, regularised", "#a03a00", _SHORT),
     "sgd": Look("SGD", "#0072b2"),
     "adam": Look("Adam", "#009e73"),
     "adam-momentum": Look("Adam with momentum", "#004d38", _LONG),
     "lamb": Look("LAMB", "#cc79a7"),
+    "lamb-momentum": Look("LAMB with momentum", "#e39ac4", _SHORT),
     "lamb-balanced": Look("LAMB, constrained", "#8a2f62", _LONG),
     "madam": Look("Madam", "#56b4e9"),
     "madam-balanced": Look("Madam, constrained", "#1f6f9f", _LONG),
@@ -48,8 +51,13 @@ LOOKS: dict[str, Look] = {
     "prodigy": Look("Prodigy", "#b8860b", _SHORT),
 }
 
+_EDGE = 0.04  # of the height of a panel
 _SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
-_VARIANT_COLOURS = {"sigma-1": "#0072b2", "sigma-100": "#009e73"}
+# Of variants that one figure compares: they have one look each, whatever the optimiser.
+_VARIANTS = {
+    "sigma-1": Look("sigma = 1", "#0072b2"),
+    "sigma-100": Look("sigma = 100", "#7b3fb5", _LONG),
+}
 
 
 def look(optimizer: str) -> Look:
@@ -63,8 +71,8 @@ def variant_look(optimizer: str, variant: str) -> Look:
     plain = look(optimizer)
     if not variant:
         return plain
-    colour = _VARIANT_COLOURS.get(variant, plain.colour)
-    return Look(f"{plain.title}, {variant}", colour, plain.dashes)
+    own = _VARIANTS.get(variant, Look(variant, plain.colour, plain.dashes))
+    return Look(f"{plain.title}, {own.title}", own.colour, own.dashes)
 
 
 def order(optimizer: str) -> int:
@@ -95,28 +103,36 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def cross(
-    axes: Axes,
-    x: Sequence[float],
-    y: Sequence[float] | None,
-    colour: str,
-    *,
-    at_bottom: bool = False,
-    inwards: float = 0.0,
-) -> None:
-    """Draw a cross for runs that were lost; without a score, near the edge where bad ones are."""
-    if not x:  # matplotlib gives an empty line that is not clipped an endless extent
-        return
-    edge = inwards if at_bottom else 1.0 - inwards
+def cross(axes: Axes, x: float, y: float, colour: str) -> None:
+    """Draw a cross for a run that was lost."""
+    _cross(axes, x, y, colour, transform=axes.transData)
+
+
+def edge_cross(axes: Axes, x: float, colour: str, *, at_bottom: bool, num_before: int = 0) -> None:
+    """Draw a cross just inside the edge of a panel where bad scores are.
+
+    Args:
+        axes: the panel.
+        x: the place along the axis.
+        colour: of the cross.
+        at_bottom: rather than at the top.
+        num_before: crosses that are at that place already; this one is drawn further inside.
+    """
+    inwards = _EDGE + 0.06 * num_before
+    y = inwards if at_bottom else 1.0 - inwards
+    _cross(axes, x, y, colour, transform=axes.get_xaxis_transform())
+
+
+def _cross(axes: Axes, x: float, y: float, colour: str, *, transform: Transform) -> None:
     axes.plot(
-        x,
-        [edge] * len(x) if y is None else y,
-        transform=axes.get_xaxis_transform() if y is None else axes.transData,
+        [x],
+        [y],
+        transform=transform,
         color=colour,
         marker="x",
         markersize=9,
         markeredgewidth=2.2,
         linestyle="",
-        clip_on=False,
+        clip_on=False,  # one in a corner is drawn whole
         zorder=5,
     )

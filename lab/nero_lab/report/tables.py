@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from nero_lab.report import wording
-from nero_lab.report.paper import TABLE_TASKS, best_curves, published
+from nero_lab.report import lineups, wording
+from nero_lab.report.paper import TABLE, best_curves, published
 from nero_lab.report.pictures import Picture
-from nero_lab.report.results import NERO_LR, Arm, Line, TaskResults
+from nero_lab.report.results import Arm, Line, TaskResults
 from nero_lab.report.style import look
 from nero_lab.task import Task
 
-SCORE_HEADER = ("optimiser", "lr", "seeds", "mean", "range", "published")
-COST_HEADER = ("time per step", "peak memory", "optimiser's state")
-SUMMARY_OPTIMIZERS = ("nero", "sgd", "adam", "lamb")
+SCORE_HEADER = ("optimiser", "lr", "seeds", "mean", "range")
+COST_HEADER = ("time per step (CPU time)", "peak memory", "optimiser's state")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,44 +23,43 @@ def final_table(results: TaskResults) -> str:
     """Return the scores at the best rates, what the paper has, and what a step costs."""
     rows = []
     for line in results.lines:
-        rows.append(_row(results.task, line, line.best))
-        if line.optimizer == "nero" and line.best.lr != NERO_LR and NERO_LR in line.arms:
-            rows.append(_row(results.task, line, line.arms[NERO_LR], remark=" (out of the box)"))
-    return table((*SCORE_HEADER, *COST_HEADER), rows)
+        source = wording.NOTHING if line.variant else published_text(results.task, line.optimizer)
+        for arm in line.shown:
+            cells = _score_cells(line, arm)
+            if arm is not line.best:
+                cells[0] += " (out of the box)"
+            rows.append([*cells, str(len(line.rates)), source, *_cost_cells(arm)])
+    return table((*SCORE_HEADER, "rates tried", "published", *COST_HEADER), rows)
 
 
 def all_rates_table(results: TaskResults) -> str:
     """Return the scores at every rate."""
-    rows = [
-        _score_cells(results.task, line, arm)[:5]
-        for line in results.lines
-        for arm in line.arms.values()
-    ]
-    return table(SCORE_HEADER[:5], rows)
+    rows = [_score_cells(line, arm) for line in results.lines for arm in line.arms.values()]
+    return table(SCORE_HEADER, rows)
 
 
 def summary_table(tasks: Mapping[str, Task], results: Mapping[str, TaskResults]) -> str:
     """Return paper and measurement below each other, for every task with published scores."""
-    header = ("task", "metric", "whose", *(look(name).title for name in SUMMARY_OPTIMIZERS))
+    header = ("task", "metric", "whose", *(look(name).title for name in lineups.OF_PAPER))
     rows: list[list[str]] = []
-    for name in (task for task in ("mnist-deep", *TABLE_TASKS) if task in tasks):
+    for name in (task for task in ("mnist-deep", *TABLE) if task in tasks):
         task = tasks[name]
         row, best = [], _best_published(task)
-        for optimizer in SUMMARY_OPTIMIZERS:
+        for optimizer in lineups.OF_PAPER:
             text = published_text(task, optimizer, with_ablation=False)
             row.append(f"**{text}**" if optimizer == best else text)
         rows.append([name, task.metric.label, "paper", *row])
         found = results.get(name)
         if found is None:
-            rows.append(["", "", "ours", *["not run"] * len(SUMMARY_OPTIMIZERS)])
+            rows.append(["", "", "ours", *["not run"] * len(lineups.OF_PAPER)])
             continue
-        scores = {optimizer: found.score(optimizer) for optimizer in SUMMARY_OPTIMIZERS}
+        scores = {optimizer: found.score(optimizer) for optimizer in lineups.OF_PAPER}
         ran = {optimizer: score for optimizer, score in scores.items() if score}
         first = min(ran, key=lambda optimizer: ran[optimizer].badness, default=None)
-        row = [_measured(found.line(optimizer)) for optimizer in SUMMARY_OPTIMIZERS]
-        row = [
-            f"**{text}**" if key == first else text for key, text in zip(scores, row, strict=True)
-        ]
+        row = []
+        for optimizer, line in found.pick(lineups.OF_PAPER).items():
+            text = wording.best_in_words(line) if line else "not run"
+            row.append(f"**{text}**" if optimizer == first else text)
         rows.append(["", "", f"ours, {found.scale} scale", *row])
     return table(header, rows)
 
@@ -92,44 +90,32 @@ def commands(picture: Picture) -> list[str]:
     return list(dict.fromkeys(run.config["command"] for run in runs))
 
 
-def _measured(line: Line | None) -> str:
-    if line is None or line.score is None:
-        return "not run"
-    return f"{wording.in_words(line.score)} at lr {line.best.lr:g}"
-
-
 def _best_published(task: Task) -> str | None:
     curves = {curve.optimizer: curve.mean[-1] for curve in best_curves(task, task.metric.name)}
     means = {
         optimizer: entries[0].mean
-        for optimizer in SUMMARY_OPTIMIZERS
+        for optimizer in lineups.OF_PAPER
         if (entries := published(task, optimizer))
     } or curves
     choose = max if task.metric.higher_is_better else min
     return choose(means, key=lambda optimizer: means[optimizer]) if means else None
 
 
-def _row(task: Task, line: Line, arm: Arm, *, remark: str = "") -> list[str]:
-    cells = _score_cells(task, line, arm)
-    cells[0] += remark
-    state = arm.end("optimizer_state_bytes")
-    return [
-        *cells,
-        wording.duration(arm.end("clock", "seconds_per_step")),
-        wording.size(arm.end("clock", "peak_memory_bytes")),
-        wording.size(state),
-    ]
-
-
-def _score_cells(task: Task, line: Line, arm: Arm) -> list[str]:
+def _score_cells(line: Line, arm: Arm) -> list[str]:
     title = look(line.optimizer).title + (f" ({line.variant})" if line.variant else "")
     score = arm.score
-    unfinished = sum(run.status == "unfinished" for run in arm.runs)
-    count = str(score.num_seeds if score else 0) + (
-        f" (+{unfinished} unfinished)" if unfinished else ""
-    )
-    source = wording.NOTHING if line.variant else published_text(task, line.optimizer)
-    return [title, f"{arm.lr:g}", count, wording.mean(score), wording.spread(score), source]
+    count = str(score.num_seeds if score else 0)
+    if arm.num_unfinished:
+        count += f" (+{arm.num_unfinished} unfinished)"
+    return [title, f"{arm.lr:g}", count, wording.mean(score), wording.spread(score)]
+
+
+def _cost_cells(arm: Arm) -> list[str]:
+    return [
+        wording.duration(arm.end("clock", "seconds_per_step")),
+        wording.size(arm.end("clock", "peak_memory_bytes")),
+        wording.size(arm.end("optimizer_state_bytes")),
+    ]
 
 
 def _cell(text: str) -> str:

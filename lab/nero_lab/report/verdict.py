@@ -11,18 +11,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nero_lab.report import wording
-from nero_lab.report.results import Score, TaskResults
+from nero_lab.report.results import Line, TaskResults
+from nero_lab.report.scores import Score, fewest_seeds
 from nero_lab.report.style import look
 
 Outcome = Literal["held", "did not hold", "undecided", "not tested"]
 Results = Mapping[str, TaskResults]
+Lines = Mapping[str, Line | None]
+Scores = Mapping[str, Score | None]
 
 RULE = (
-    "The rule: a difference counts if the ranges over seeds do not overlap. Every optimiser is taken at "
-    "its best rate of those that were run, a score is the value after the last epoch, and a run that "
-    "diverged or failed is worse than any that did not. “Undecided” means that ranges overlap, "
-    "or that the claim holds so far but an optimiser of the comparison was not run. With one seed there "
-    "is no range, and the outcome says so. Smoke runs test nothing."
+    "The rule: a difference counts if the ranges over seeds do not overlap. That is a weak test: with "
+    "three seeds, ranges are disjoint by chance in one of ten pairs of equal optimisers, and with one seed "
+    "there is no range at all; the outcome then says so. Every optimiser is taken at its best rate of "
+    "those that were run, chosen by the same validation scores and seeds that are then compared, so that "
+    "a score is a little too good, the more so the more rates were tried. A score is the value after the "
+    "last epoch, and a run that diverged or failed is worse than any that did not. “Undecided” means that "
+    "ranges overlap, or that the claim holds so far but an optimiser of the comparison was not run. Smoke "
+    "runs test nothing."
 )
 
 
@@ -34,6 +40,11 @@ class Judgement:
     measured: str
     scale: str = wording.NOTHING
     fewest_seeds: int | None = None  # of any score that was compared
+
+    @property
+    def rests_on_one_seed(self) -> bool:
+        """Whether the outcome might be the luck of one run."""
+        return self.fewest_seeds == 1 and self.outcome in ("held", "did not hold")
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,27 @@ class Claim:
     judge: Callable[[Results], Judgement]
 
 
+def headline(judgements: Iterable[Judgement]) -> str:
+    """Count the outcomes, and those that rest on one seed.
+
+    Example:
+        >>> headline([Judgement("held", "", fewest_seeds=1), Judgement("held", "", fewest_seeds=3)])
+        'Of 2 claims: 2 held (1 of them on one seed).'
+    """
+    judged = list(judgements)
+    words = []
+    outcomes: tuple[Outcome, ...] = ("held", "did not hold", "undecided", "not tested")
+    for outcome in outcomes:
+        same = [judgement for judgement in judged if judgement.outcome == outcome]
+        num_weak = sum(judgement.rests_on_one_seed for judgement in same)
+        if same:
+            words.append(
+                f"{len(same)} {outcome}"
+                + (f" ({num_weak} of them on one seed)" if num_weak else "")
+            )
+    return f"Of {len(judged)} claims: {', '.join(words)}."
+
+
 def tested(results: Results, task: str) -> TaskResults | None:
     """Return the results of a task, unless there are none or only smoke runs."""
     found = results.get(task)
@@ -68,18 +100,18 @@ def not_tested(results: Results, task: str) -> Judgement:
     return Judgement("not tested", "no runs")
 
 
-def best_of(results: Results, task: str, favourite: str, rivals: Iterable[str]) -> Judgement:
-    """Judge the claim that one optimiser has the best score of a task."""
+def best_of(results: Results, task: str, favourite: str, lineup: Iterable[str]) -> Judgement:
+    """Judge the claim that one optimiser of a line-up has the best score of a task."""
     found = tested(results, task)
     if found is None:
         return not_tested(results, task)
-    names = [favourite, *rivals]
-    scores = {name: found.score(name) for name in names}
-    measured = describe(scores)
-    return Judgement(leads(scores, favourite), measured, found.scale, fewest_seeds(scores))
+    lines = found.pick(lineup)
+    scores = scores_of(lines)
+    outcome = leads(scores, favourite)
+    return Judgement(outcome, describe(lines), found.scale, fewest_seeds(scores.values()))
 
 
-def leads(scores: Mapping[str, Score | None], favourite: str) -> Outcome:
+def leads(scores: Scores, favourite: str) -> Outcome:
     """Judge whether one score is the best of several; None stands for what was not run."""
     best = scores[favourite]
     others = [score for name, score in scores.items() if name != favourite and score]
@@ -91,17 +123,17 @@ def leads(scores: Mapping[str, Score | None], favourite: str) -> Outcome:
     return "held" if is_clear and None not in scores.values() else "undecided"
 
 
-def fewest_seeds(scores: Mapping[str, Score | None]) -> int | None:
-    """Return the smallest number of seeds of any score."""
-    return min((score.num_seeds for score in scores.values() if score), default=None)
+def scores_of(lines: Lines) -> dict[str, Score | None]:
+    """Return the scores of lines at their best rates."""
+    return {name: line.score if line else None for name, line in lines.items()}
 
 
-def describe(scores: Mapping[str, Score | None]) -> str:
-    """Write scores in the order of their means, then what was not run."""
-    ran = {name: score for name, score in scores.items() if score}
+def describe(lines: Lines) -> str:
+    """Write scores and their rates in the order of their means, then what was not run."""
+    ran = {name: (line, line.score) for name, line in lines.items() if line and line.score}
     words = [
-        f"{look(name).title} {wording.in_words(score)}"
-        for name, score in sorted(ran.items(), key=lambda item: item[1].badness)
+        f"{look(name).title} {wording.best_in_words(line)}"
+        for name, (line, score) in sorted(ran.items(), key=lambda item: item[1][1].badness)
     ]
-    words += [f"{look(name).title} not run" for name in scores if name not in ran]
+    words += [f"{look(name).title} not run" for name in lines if name not in ran]
     return "; ".join(words)

@@ -4,7 +4,8 @@ import math
 import re
 from html import escape
 
-from nero_lab.report.results import Score
+from nero_lab.report.results import Line
+from nero_lab.report.scores import Score
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EN DASH}"
@@ -49,9 +50,19 @@ def mean(score: Score | None) -> str:
     """Write the mean of a score, or how many runs were lost."""
     if score is None:
         return NOTHING
-    if score.num_lost:
-        return f"{score.num_lost} of {score.num_seeds} lost"
-    return number(score.mean)
+    return lost(score) if score.num_lost else number(score.mean)
+
+
+def lost(score: Score) -> str:
+    """Write how many runs of a score were lost.
+
+    Example:
+        >>> lost(Score((1.0,), num_lost=2)), lost(Score((), num_lost=1))
+        ('2 of 3 runs diverged', 'the only run diverged')
+    """
+    if score.num_seeds == 1:
+        return f"the only run {score.how_lost}"
+    return f"{score.num_lost} of {score.num_seeds} runs {score.how_lost}"
 
 
 def spread(score: Score | None) -> str:
@@ -65,10 +76,18 @@ def in_words(score: Score) -> str:
     """Write a score in a sentence: mean, range and number of seeds."""
     if score.num_lost:
         rest = f", others {' and '.join(map(number, score.values))}" if score.values else ""
-        return f"{score.num_lost} of {seeds(score.num_seeds)} lost{rest}"
+        return lost(score) + rest
     if score.num_seeds == 1:
         return f"{number(score.mean)} (1 seed)"
     return f"{number(score.mean)} ({spread(score)}, {seeds(score.num_seeds)})"
+
+
+def best_in_words(line: Line) -> str:
+    """Write the score of an optimiser at its best rate, and of how many rates it is the best."""
+    if line.score is None:
+        return "not run"
+    choice = f"best of {len(line.rates)} rates" if line.is_tuned else "the only rate"
+    return f"{in_words(line.score)} at lr {line.best.lr:g}, {choice}"
 
 
 def duration(seconds: float) -> str:

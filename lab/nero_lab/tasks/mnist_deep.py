@@ -1,8 +1,8 @@
 """Figure 3, right: a perceptron of 100 layers, without batch norm or skip connections."""
 
+from nero_lab.perceptrons import build
 from nero_lab.schedules import Decay
 from nero_lab.task import Metric, Recipe, Task
-from nero_lab.tasks.mnist_reparam import build
 
 _OPTIONS = {"num_layers": 100, "width": 784, "init": "he", "sigma": None, "num_images": None}
 
@@ -13,28 +13,40 @@ MNIST_DEEP = Task(
     data="mnist",
     metric=Metric("train_accuracy", "training accuracy", higher_is_better=True),
     recipes={
-        "paper": Recipe(epochs=50, batch_size=250, schedule=Decay(0.9), options=_OPTIONS),
+        "paper": Recipe(
+            epochs=50,
+            batch_size=250,
+            schedule=Decay(0.9),
+            options=_OPTIONS,
+            takes="about 3.3 hours on one core; half an hour on a Tesla P100, says the paper",
+        ),
         "cpu": Recipe(
             epochs=12,
             batch_size=250,
             schedule=Decay(0.9),
             precision="bfloat16",
             options=_OPTIONS,
+            takes="about 26 minutes on one core with AMX",
         ),
         "smoke": Recipe(
             epochs=2,
             batch_size=250,
             schedule=Decay(0.9),
             options={**_OPTIONS, "num_layers": 20, "width": 64, "num_images": 2500},
+            takes="seconds",
         ),
     },
     build=build,
     lrs={"nero": 0.001, "sgd": 0.1, "adam": 0.001, "lamb": 0.01},
+    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), (1e-4, 1e-3, 1e-2, 1e-1)),
     variants={"torch-init": {"init": "torch"}},
     differences=(
         "Every optimiser starts from weights drawn from N(0, 1/fan_in) and biases of zero, which is "
         "He initialisation for a scaled ReLU. The paper does not say what its rivals start from; its "
         "curves of SGD, which change nothing but the most frequent class, look like the smaller "
         "default of torch's nn.Linear, which is the variant torch-init.",
+        "The rate falls by a tenth after every epoch, as in the paper. Over the paper's 50 epochs it "
+        "ends at 0.006 of its first value; over the 12 of the shortened recipe, which multiplies "
+        "matrices in bfloat16, at 0.31.",
     ),
 )

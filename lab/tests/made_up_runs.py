@@ -1,0 +1,99 @@
+"""Records of runs that never happened, of which every number is known."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nero_lab import records
+from nero_lab.config import RunConfig
+from nero_lab.report.claims import CLAIMS
+from nero_lab.report.collecting import collect
+from nero_lab.report.results import Line, TaskResults
+from nero_lab.report.style import order
+from nero_lab.report.verdict import Judgement
+from nero_lab.tasks import TASKS
+
+METRICS = {name: task.metric.name for name, task in TASKS.items()}
+
+
+def write_run(
+    folder: Path,
+    config: RunConfig,
+    values: Sequence[float],
+    *,
+    status: str = "finished",
+    epoch: float | None = None,
+) -> None:
+    """Write the records of a run whose metric takes the given values, epoch by epoch."""
+    recipe, metric = config.recipe, METRICS[config.task]
+    described = {name: getattr(config, name) for name in ("task", "scale", "optimizer", "lr")}
+    described |= {"seed": config.seed, "variant": config.variant, "epochs": config.epochs}
+    lines: list[dict[str, Any]] = [
+        {
+            "kind": "run",
+            **described,
+            "options": dict(config.options),
+            "recipe": {
+                "epochs": recipe.epochs,
+                "batch_size": recipe.batch_size,
+                "schedule": repr(recipe.schedule),
+                "clip_norm": recipe.clip_norm,
+                "precision": recipe.precision,
+                "options": dict(recipe.options),
+            },
+            "command": config.command,
+            "num_parameters": 1000,
+            "versions": {"torch": "2.13.0"},
+            "commit": "0123abc",
+            "hardware": {"device": "a CPU", "cores": 2, "threads": 1},
+            "clock": {"started": "2026-01-02T03:04:05+00:00"},
+        }
+    ]
+    for index, value in enumerate(values):
+        lines.append({"kind": "epoch", "epoch": index + 1, "step": 10 * (index + 1), metric: value})
+        step = {"step": 10 * (index + 1), "epoch": index + 1.0, "lr": config.lr}
+        lines.append({"kind": "step", **step, metric.split("_", 1)[1]: value})
+    if status != "unfinished":
+        end = float(len(values) if epoch is None else epoch)
+        clock = {"seconds": 60.0, "seconds_per_step": 0.25, "peak_memory_bytes": 5_000_000}
+        lines.append(
+            {
+                "kind": "end",
+                "status": status,
+                "step": int(10 * end),
+                "epoch": end,
+                "optimizer_state_bytes": 4000,
+                "clock": clock,
+            }
+        )
+    path = folder / f"{config.name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_finals(
+    folder: Path, task: str, finals: Mapping[str, Sequence[float]], *, scale: str = "cpu"
+) -> None:
+    """Write runs of several optimisers, a seed for each final value."""
+    for optimizer, values in finals.items():
+        for seed, value in enumerate(values):
+            write_run(folder, RunConfig(task, scale, optimizer, seed=seed), [2 * value, value])
+
+
+def read_results(folder: Path) -> dict[str, TaskResults]:
+    """Return the results in a folder by task."""
+    return collect(records.read_all(folder), TASKS, order)
+
+
+def line_of(results: TaskResults, optimizer: str) -> Line:
+    """Return the line of an optimiser that was run."""
+    line = results.line(optimizer)
+    assert line is not None
+    return line
+
+
+def judge(folder: Path, key: str) -> Judgement:
+    """Return what the records in a folder say of a claim."""
+    claim = next(claim for claim in CLAIMS if claim.key == key)
+    return claim.judge(read_results(folder))

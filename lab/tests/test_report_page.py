@@ -1,0 +1,227 @@
+"""The page of the report: figures, tables, comments and origin."""
+
+import argparse
+import json
+import re
+import shlex
+from html import escape
+from pathlib import Path
+
+import pytest
+from made_up_runs import read_results, write_finals, write_run
+
+from nero_lab import records
+from nero_lab.cli import _parser
+from nero_lab.config import RunConfig
+from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.report import modern, report_command, wording, write_report
+from nero_lab.report.claims import CLAIMS
+from nero_lab.report.collecting import collect
+from nero_lab.report.comments import read_comments
+from nero_lab.report.page import SWEEP
+from nero_lab.report.section import section
+from nero_lab.report.style import order
+from nero_lab.report.tables import final_table, summary_table
+from nero_lab.report.verdict import Judgement
+from nero_lab.tasks import TASKS
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """Return a report in Markdown and in HTML, and its folder."""
+    folder = tmp_path_factory.mktemp("results")
+    out = tmp_path_factory.mktemp("report")
+    write_finals(
+        folder, "cifar-vgg11", {"nero": (10.0, 12.0), "sgd": (14.0, 15.0), "nero-none": (13.0,)}
+    )
+    write_run(folder, RunConfig("cifar-vgg11", "cpu", "nero", 0.02, 0), [30.0, 9.0])
+    for seed in (0, 1):
+        config = RunConfig("cifar-vgg11", "cpu", "adam", seed=seed)
+        write_run(folder, config, [50.0, 60.0], status="diverged", epoch=2.4)
+    for variant, value in (("sigma-1", 0.9), ("sigma-100", 0.5)):
+        config = RunConfig("mnist-reparam", "cpu", "adam", variant=variant)
+        write_run(folder, config, [0.1, value])
+    write_finals(folder, "pong", {"nero": (-5.0,)}, scale="smoke")
+    (folder / "comments.toml").write_text(
+        '[cifar-vgg11]\ncomment = "A word on `VGG`."\n'
+        '[cifar-vgg11.pictures]\nrivals = "A word on rivals."\n'
+        '[imagenet]\nrecipe_only = "two days on four GPUs"\n'
+        '[verdict]\ndeep = "A word on depth."\n'
+    )
+    report_command(argparse.Namespace(results=folder, out=out, scale=None))
+    markdown = (out / "report.md").read_text(encoding="utf-8")
+    return markdown, (out / "report.html").read_text(encoding="utf-8"), out
+
+
+def test_every_figure_is_written_and_in_both_pages(report: tuple[str, str, Path]) -> None:
+    markdown, html, out = report
+    in_markdown = re.findall(r"\]\((figures/[^)]+\.png)\)", markdown)
+    assert len(in_markdown) >= 3
+    assert in_markdown == re.findall(r'src="(figures/[^"]+\.png)"', html)
+    assert {f"figures/{path.name}" for path in (out / "figures").iterdir()} == set(in_markdown)
+    for file in in_markdown:
+        assert (out / file).read_bytes().startswith(b"\x89PNG")
+
+
+def test_html_keeps_tables_and_commands(report: tuple[str, str, Path]) -> None:
+    markdown, html, _ = report
+    tables = len(re.findall(r"^\| -", markdown, flags=re.MULTILINE))
+    assert tables == html.count("<table>")
+    assert html.count("<details>") == markdown.count("<details")
+    assert "| ---" not in html
+    assert "```" not in html
+    command = "nero-lab run cifar-vgg11 --scale cpu --optimizer nero --lr 0.02 --seed 0"
+    assert command in markdown
+    assert command in html
+
+
+def test_task_without_records_is_a_recipe_only(report: tuple[str, str, Path]) -> None:
+    markdown, _, _ = report
+    sections = dict(
+        re.findall(r"^## [^\n]*\(`([^\n]+)`\)\n(.*?)(?=^## )", markdown, re.MULTILINE | re.DOTALL)
+    )
+    assert list(sections) == list(TASKS)
+    assert "**Recipe only**: two days on four GPUs." in sections["imagenet"]
+    assert "**Recipe only**: not run yet." in sections["cgan"]
+    assert "nero-lab run cgan --scale cpu" in sections["cgan"]
+    assert "Recipe only" not in sections["cifar-vgg11"]
+
+
+def test_comments_and_origin_are_shown(report: tuple[str, str, Path]) -> None:
+    markdown, html, _ = report
+    for words in ("A word on rivals.", "A word on depth.", "0123abc", "torch 2.13.0", "a CPU"):
+        assert words in markdown
+        assert words in html
+    assert "<code>VGG</code>" in html
+    for task in TASKS.values():
+        for difference in task.differences:
+            assert escape(difference, quote=False) in html
+
+
+def test_comment_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
+    for text in ("[mnist]\ncomment = 'x'", "[pong]\ncoment = 'x'", "[verdict]\nfoo = 'x'"):
+        (tmp_path / "comments.toml").write_text(text)
+        with pytest.raises(ValueError, match=r"comments\.toml"):
+            read_comments(tmp_path, tasks=TASKS, claims=["deep"])
+
+
+def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-vgg11", {"nero": (10.0, 12.5, 12.0), "sgd": (14.0,)})
+    rows = final_table(read_results(tmp_path)["cifar-vgg11"]).splitlines()
+    nero, sgd = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:])
+    assert nero[:5] == ["Nero", "0.01", "3", "11.50", "10.00 to 12.50"]
+    assert nero[5] == "1"
+    assert nero[6] == "11.16 ± 0.17 at lr 0.01; 8.61 ± 0.22 at lr 0.02 (ablation)"
+    assert nero[7:] == ["250 ms", "5.0 MB", "4.0 kB"]
+    assert "| time per step (CPU time) |" in rows[0]
+    assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
+
+
+def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "adam": (5.0, 6.0)})
+    rows = summary_table(TASKS, read_results(tmp_path)).splitlines()
+    index = next(i for i, row in enumerate(rows) if row.startswith("| pong"))
+    assert "**20.62 ± 0.05 at lr 0.01**" in rows[index]
+    assert "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only rate**" in rows[index + 1]
+    assert "| 2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only rate |" in rows[index + 1]
+
+
+def test_modern_question_compares_defaults_with_tuned_rivals(tmp_path: Path) -> None:
+    assert modern.rows(read_results(tmp_path)) == []
+    for seed in (0, 1):
+        write_run(tmp_path, RunConfig("shakespeare", "cpu", "nero", 0.01, seed), [1.5 + 0.1 * seed])
+        for lr, final in ((1e-3, 1.2), (3e-3, 2.0)):
+            write_run(tmp_path, RunConfig("shakespeare", "cpu", "adamw", lr, seed), [final])
+        write_run(
+            tmp_path, RunConfig("shakespeare", "cpu", "muon", 0.02, seed), [1.4 + 0.15 * seed]
+        )
+    adamw, muon = modern.rows(read_results(tmp_path))
+    assert adamw[:2] == ["AdamW, lr 0.001", "2"]
+    assert adamw[3:] == ["+0.3500", "apart", "worse"]
+    assert muon[4:] == ["overlap", "not told apart"]
+
+
+def test_modern_question_says_how_many_runs_diverged(tmp_path: Path) -> None:
+    for seed, status in enumerate(("finished", "diverged")):
+        write_run(tmp_path, RunConfig("shakespeare", "cpu", "nero", 0.01, seed), [1.5])
+        write_run(
+            tmp_path, RunConfig("shakespeare", "cpu", "adamw", seed=seed), [1.2], status=status
+        )
+    ((_, _, score, difference, ranges, outcome),) = modern.rows(read_results(tmp_path))
+    assert score == "1 of 2 runs diverged, others 1.200"
+    assert (difference, ranges, outcome) == ("1 of 2 runs diverged", "apart", "better")
+
+
+def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_path: Path) -> None:
+    def text() -> str:
+        results = read_results(tmp_path / "runs")["cifar-resnet18"]
+        (tmp_path / "figures").mkdir(exist_ok=True)
+        comments = read_comments(tmp_path, tasks=TASKS, claims=[])
+        return "\n".join(section(results, {"a claim": Judgement("held", "")}, comments, tmp_path))
+
+    for lr, final in ((0.03, 8.0), (1.0, 9.0)):
+        write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", lr), [final])
+    assert "best rate of SGD" not in text()
+    write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", 0.1), [10.0])
+    assert "The best rate of SGD is 0.03 here (of 3 tried) and 0.1 in the paper." in text()
+
+
+def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-vgg11", {"lamb": (9.0,), "lamb-balanced": (8.0,), "sgd": (9.0,)})
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    told = wording.plain(OPTIMIZERS["lamb"].differences)
+    assert f"- LAMB; LAMB, constrained: {told}" in text
+
+
+def test_runs_are_read_where_they_were_made(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "sgd": (2.0,)})
+    for path in list(tmp_path.rglob("nero*.jsonl")):
+        folder = path.with_suffix("")
+        folder.mkdir()
+        path.rename(folder / records.FILE_NAME)
+        (folder / "checkpoint.pt").touch()
+    begun = tmp_path / "pong" / "cpu" / "adam-lr0.0001-seed0" / records.FILE_NAME
+    begun.parent.mkdir()
+    begun.write_text('{"kind": "ru')  # being written
+    results = read_results(tmp_path)["pong"]
+    assert {line.optimizer: len(line.best.runs) for line in results.lines} == {"nero": 2, "sgd": 1}
+
+
+def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0,)})
+    config = RunConfig("pong", "cpu", "sgd")
+    write_run(tmp_path, config, [])
+    path = tmp_path / f"{config.name}.jsonl"
+    header = json.loads(path.read_text().splitlines()[0])
+    for name in ("num_parameters", "versions", "commit", "hardware", "clock"):
+        del header[name]  # they are not known so early
+    end = {"kind": "end", "status": "failed", "message": "ValueError: no such game"}
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(end)}\n")
+    assert read_results(tmp_path)["pong"].score("sgd") is None
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert f"- `{config.command}`: ValueError: no such game" in text
+
+
+def test_sweep_of_the_page_has_the_published_rates() -> None:
+    args = _parser().parse_args(shlex.split(SWEEP)[1:])
+    rates = TASKS[args.task].lrs
+    assert set(args.optimizers) == set(rates)
+    assert set(rates.values()) <= set(args.lrs)
+
+
+def test_largest_scale_is_shown_unless_another_is_asked_for(tmp_path: Path) -> None:
+    for scale in ("smoke", "cpu"):
+        write_finals(tmp_path, "pong", {"nero": (1.0,)}, scale=scale)
+    assert read_results(tmp_path)["pong"].scale == "cpu"
+    assert read_results(tmp_path)["pong"].other_scales == {"smoke": 1}
+    chosen = collect(records.read_all(tmp_path), TASKS, order, "smoke")
+    assert chosen["pong"].scale == "smoke"
+
+
+def test_report_without_any_records(tmp_path: Path) -> None:
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert text.count("**Recipe only**") == len(TASKS)
+    assert f"Of {len(CLAIMS)} claims: {len(CLAIMS)} not tested." in text

@@ -1,0 +1,235 @@
+"""Scores and claims: what the report makes of the numbers in records."""
+
+from pathlib import Path
+
+import pytest
+from made_up_runs import judge, line_of, read_results, write_finals, write_run
+
+from nero_lab.config import RunConfig
+from nero_lab.report import paper
+from nero_lab.report.scores import Score
+from nero_lab.report.verdict import headline
+from nero_lab.tasks import TASKS
+
+CONSTRAINED = {"nero": (9,), "nero-none": (12,), "lamb-balanced": (9,), "lamb": (13,)}
+
+
+def test_best_rate_is_chosen_by_seeds_that_all_rates_have(tmp_path: Path) -> None:
+    for lr, finals in {0.01: (10.0, 14.0, 15.0), 0.02: (11.0,), 0.06: (12.0, 9.0)}.items():
+        for seed, final in enumerate(finals):
+            write_run(tmp_path, RunConfig("cifar-vgg11", "cpu", "nero", lr, seed), [final])
+    line = line_of(read_results(tmp_path)["cifar-vgg11"], "nero")
+    assert line.best.lr == 0.01
+    assert line.score is not None
+    assert line.score.mean == 13.0
+
+
+@pytest.mark.parametrize(
+    ("nero", "rival", "expected"),
+    [
+        ((10.0, 11.0), (12.0, 13.0), "held"),
+        ((12.0, 13.0), (10.0, 11.0), "did not hold"),
+        ((10.0, 12.5), (12.0, 13.0), "undecided"),
+    ],
+)
+def test_claim_of_the_best_flips_with_the_numbers(
+    tmp_path: Path, nero: tuple[float, ...], rival: tuple[float, ...], expected: str
+) -> None:
+    rivals = {"sgd": (20.0, 21.0), "adam": rival, "lamb": (22.0, 23.0)}
+    write_finals(tmp_path, "cifar-resnet18", {"nero": nero, **rivals})
+    assert judge(tmp_path, "best-cifar-resnet18").outcome == expected
+
+
+def test_claim_is_undecided_without_all_rivals_and_untested_by_smoke(tmp_path: Path) -> None:
+    assert judge(tmp_path, "best-wikitext2").outcome == "not tested"
+    write_finals(tmp_path, "wikitext2", {"nero": (1.0, 1.1), "sgd": (2.0, 2.1)}, scale="smoke")
+    assert judge(tmp_path, "best-wikitext2").outcome == "not tested"
+    write_finals(tmp_path, "wikitext2", {"nero": (1.0, 1.1), "sgd": (2.0, 2.1)})
+    assert judge(tmp_path, "best-wikitext2").outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("key", "task", "holds", "fails"),
+    [
+        (
+            "constraints-help",
+            "cifar-vgg11",
+            {"nero": (9, 9.2), "nero-norm": (10, 10), "nero-mean": (12, 12), "nero-none": (12, 13)},
+            {"nero": (9, 9.2), "nero-norm": (8, 8), "nero-mean": (12, 12), "nero-none": (12, 13)},
+        ),
+        (
+            "middle-ground-with",
+            "cifar-vgg11",
+            {"nero": (9, 9.2), "madam-balanced": (12, 12), "lamb-balanced": (10, 10)},
+            {"nero": (9, 9.2), "madam-balanced": (12, 12), "lamb-balanced": (8, 8)},
+        ),
+        (
+            "deep",
+            "mnist-deep",
+            {"nero": (0.9, 0.6), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.2, 0.3)},
+            {"nero": (0.4, 0.3), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.1, 0.2)},
+        ),
+        (
+            "deep",
+            "mnist-deep",
+            {"nero": (0.6, 0.7), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.1, 0.1)},
+            {"nero": (0.9, 0.9), "sgd": (0.1, 0.1), "adam": (0.6, 0.7), "lamb": (0.1, 0.1)},
+        ),
+        (
+            "whom-constraints-help",
+            "cifar-vgg11",
+            {**CONSTRAINED, "madam": (12.7,), "madam-balanced": (12.5,)},
+            {**CONSTRAINED, "madam": (12.7,), "madam-balanced": (11.5,)},
+        ),
+        (
+            "whom-constraints-help",
+            "cifar-vgg11",
+            {**CONSTRAINED, "madam": (12.7, 12.7), "madam-balanced": (12.5, 12.4)},
+            {**CONSTRAINED, "madam": (12.7,), "madam-balanced": (12.5,), "lamb": (8,)},
+        ),
+        (
+            "sgd-unstable",
+            "multi30k",
+            {"nero": (11, 12), "sgd": (30, 200), "adam": (12, 13), "lamb": (16, 17)},
+            {"nero": (11, 12), "sgd": (30, 31), "adam": (12, 13), "lamb": (16, 17)},
+        ),
+        (
+            "lamb-pong",
+            "pong",
+            {"nero": (10, 12), "lamb": (-20, -20.5)},
+            {"nero": (10, 12), "lamb": (-3, 0)},
+        ),
+    ],
+)
+def test_claims_flip_with_the_numbers(
+    tmp_path: Path,
+    key: str,
+    task: str,
+    holds: dict[str, tuple[float, ...]],
+    fails: dict[str, tuple[float, ...]],
+) -> None:
+    write_finals(tmp_path / "holds", task, holds)
+    write_finals(tmp_path / "fails", task, fails)
+    assert judge(tmp_path / "holds", key).outcome == "held"
+    assert judge(tmp_path / "fails", key).outcome == "did not hold"
+
+
+def test_lost_run_makes_a_score_worse_than_any_without() -> None:
+    lucky = Score((1.0, 1.0), num_lost=1)
+    assert lucky.against(Score((5.0, 6.0))) == "worse"
+    assert Score((5.0, 6.0)).against(lucky) == "better"
+    assert lucky.against(Score((5.0,), num_lost=2)) == "overlap"
+    reward = Score((20.0,), num_lost=1, higher_is_better=True)
+    assert reward.against(Score((-20.0, -21.0), higher_is_better=True)) == "worse"
+
+
+def test_headline_counts_what_rests_on_one_seed(tmp_path: Path) -> None:
+    one = {"nero": (10.0,), "sgd": (12.0,), "adam": (13.0,), "lamb": (14.0,)}
+    write_finals(tmp_path, "cifar-resnet18", one)
+    write_finals(tmp_path, "wikitext2", {name: (*v, *v) for name, v in one.items()})
+    judged = [judge(tmp_path, f"best-{task}") for task in ("cifar-resnet18", "wikitext2", "pong")]
+    assert headline(judged) == "Of 3 claims: 2 held (1 of them on one seed), 1 not tested."
+
+
+def test_measured_names_rates_and_how_many_were_tried(tmp_path: Path) -> None:
+    for lr, final in ((0.003, 12.0), (0.01, 10.0), (0.03, 11.0)):
+        write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "nero", lr), [final])
+    write_finals(tmp_path, "cifar-resnet18", {"sgd": (12.0, 13.0)})
+    measured = judge(tmp_path, "best-cifar-resnet18").measured
+    assert "Nero 10.00 (1 seed) at lr 0.01, best of 3 rates" in measured
+    assert "SGD 12.50 (12.00 to 13.00, 2 seeds) at lr 0.1, the only rate" in measured
+
+
+def test_rival_that_trains_with_some_seeds_leaves_depth_undecided(tmp_path: Path) -> None:
+    finals = {"nero": (0.9, 0.8), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.2, 0.7)}
+    write_finals(tmp_path, "mnist-deep", finals)
+    assert judge(tmp_path, "deep").outcome == "undecided"
+
+
+def test_depth_is_judged_by_one_initialisation_and_tells_of_both(tmp_path: Path) -> None:
+    write_finals(
+        tmp_path, "mnist-deep", {"nero": (0.9,), "sgd": (0.1,), "adam": (0.1,), "lamb": (0.1,)}
+    )
+    alone = judge(tmp_path, "deep")
+    assert "torch-init" not in alone.measured
+    write_run(tmp_path, RunConfig("mnist-deep", "cpu", "sgd", variant="torch-init"), [0.1, 0.77])
+    both = judge(tmp_path, "deep")
+    assert (alone.outcome, both.outcome) == ("held", "held")
+    assert "From He initialisation, which is judged: Nero 0.9000" in both.measured
+    assert "(variant torch-init): SGD 0.7700 (1 seed)" in both.measured
+
+
+def write_scales(folder: Path, optimizer: str, large: float, lr: float = 0.01) -> None:
+    """Write runs of the reparameterised perceptron with a score for the large scale of weights."""
+    for seed in (0, 1):
+        for variant, value in (("sigma-1", 0.9), ("sigma-100", large)):
+            config = RunConfig("mnist-reparam", "cpu", optimizer, lr, seed, variant)
+            write_run(folder, config, [0.1, value + 0.01 * seed])
+
+
+@pytest.mark.parametrize(("large", "expected"), [(0.5, "held"), (0.9, "did not hold")])
+def test_sensitivity_to_the_scale_of_weights(tmp_path: Path, large: float, expected: str) -> None:
+    write_scales(tmp_path, "adam", large)
+    assert judge(tmp_path, "reparameterisation").outcome == expected
+
+
+def test_scales_of_weights_are_compared_with_momentum_and_at_one_rate(tmp_path: Path) -> None:
+    write_scales(tmp_path, "adam", large=0.9)
+    write_scales(tmp_path, "adam-momentum", large=0.5)
+    write_scales(tmp_path, "adam-momentum", large=0.95, lr=0.1)  # a better rate for one of them
+    judgement = judge(tmp_path, "reparameterisation")
+    assert judgement.outcome == "held"
+    assert "Adam (beta1 = 0) 0.9" in judgement.measured
+
+
+def test_sgd_is_looked_at_where_one_would_use_it(tmp_path: Path) -> None:
+    write_finals(tmp_path, "multi30k", {"nero": (11, 12), "adam": (12, 13), "lamb": (16, 17)})
+    for seed, value in enumerate((30.0, 31.0)):
+        write_run(tmp_path, RunConfig("multi30k", "cpu", "sgd", 0.01, seed), [value])
+        lost = RunConfig("multi30k", "cpu", "sgd", 1.0, seed)
+        write_run(tmp_path, lost, [], status="diverged", epoch=0.5)
+    assert judge(tmp_path, "sgd-unstable").outcome == "did not hold"
+    for seed, value in enumerate((40.0, 400.0)):  # at the published rate
+        write_run(tmp_path, RunConfig("multi30k", "cpu", "sgd", 0.0001, seed), [value])
+    judgement = judge(tmp_path, "sgd-unstable")
+    assert judgement.outcome == "held"
+    assert "SGD at the published lr 0.0001: 220.0 (40.00 to 400.0, 2 seeds)" in judgement.measured
+
+
+def test_one_seed_cannot_show_that_sgd_is_stable(tmp_path: Path) -> None:
+    write_finals(tmp_path, "multi30k", {"nero": (11,), "sgd": (30,), "adam": (12,), "lamb": (16,)})
+    assert judge(tmp_path, "sgd-unstable").outcome == "undecided"
+
+
+@pytest.mark.parametrize(("reward", "expected"), [(-1.0, "held"), (-3.0, "did not hold")])
+def test_rewards_are_near_by_points(tmp_path: Path, reward: float, expected: str) -> None:
+    for task in list(paper.TABLE)[:5]:  # one of these is bad, which is allowed
+        for lr, final in ((0.003, 10.0), (0.01, 20.0 if task == "cgan" else 10.0)):
+            write_run(tmp_path, RunConfig(task, "cpu", "nero", lr), [final])
+    for lr, final in ((0.003, 0.5), (0.01, reward)):
+        write_run(tmp_path, RunConfig("pong", "cpu", "nero", lr), [final])
+    judgement = judge(tmp_path, "out-of-the-box")
+    assert judgement.outcome == expected
+    assert judgement.rests_on_one_seed
+
+
+def test_pong_says_that_it_rests_on_one_seed(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (10.0,), "lamb": (-20.0,)})
+    assert judge(tmp_path, "lamb-pong").rests_on_one_seed
+
+
+@pytest.mark.parametrize(("default", "expected"), [(10.3, "held"), (12.0, "did not hold")])
+def test_default_rate_must_be_near_the_best(tmp_path: Path, default: float, expected: str) -> None:
+    for task in list(paper.TABLE)[:5]:
+        for lr, final in ((0.003, 10.0), (0.01, default)):
+            write_run(tmp_path, RunConfig(task, "cpu", "nero", lr), [final])
+    assert judge(tmp_path, "out-of-the-box").outcome == expected
+
+
+def test_published_numbers_agree_with_published_curves() -> None:
+    task = TASKS["multi30k"]
+    for curve in paper.best_curves(task, "valid_perplexity"):
+        (number,) = paper.published(task, curve.optimizer)
+        assert curve.lr == number.lr
+        # Curves are stored with four digits.
+        assert curve.mean[-1] == pytest.approx(number.mean, rel=1e-3)

@@ -1,0 +1,45 @@
+"""What every task promises, whatever it trains."""
+
+import pytest
+
+from nero_lab.task import Task
+from nero_lab.tasks import TASKS
+
+each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+
+
+@each_task
+def test_every_scale_and_variant_has_the_same_options(task: Task) -> None:
+    assert set(task.recipes) == {"paper", "cpu", "smoke"}
+    (options,) = {frozenset(recipe.options) for recipe in task.recipes.values()}
+    assert options
+    assert all(set(changes) <= options for changes in task.variants.values())
+
+
+@each_task
+def test_every_recipe_says_how_long_it_takes(task: Task) -> None:
+    assert all(recipe.takes for recipe in task.recipes.values())
+
+
+@each_task
+def test_a_published_rate_is_one_of_the_published_grid(task: Task) -> None:
+    assert set(task.grids) <= set(task.lrs)
+    for optimizer, grid in task.grids.items():
+        assert task.lrs[optimizer] in grid
+        assert list(grid) == sorted(set(grid))
+
+
+def test_only_the_ablation_was_tuned_finely() -> None:
+    grids = {name: task.grids for name, task in TASKS.items() if task.grids}
+    assert set(grids) == {
+        *("cifar-vgg11", "mnist-deep", "cgan"),
+        *("cifar-resnet18", "wikitext2", "multi30k", "pong"),
+    }
+    sizes = {name: {key: len(grid) for key, grid in found.items()} for name, found in grids.items()}
+    paper = {"nero": 5, "sgd": 5, "adam": 5, "lamb": 5}
+    assert sizes.pop("mnist-deep") == dict.fromkeys(paper, 4)
+    vgg = sizes.pop("cifar-vgg11")
+    assert {name for name, size in vgg.items() if size == 5} == {"sgd", "adam"}
+    assert {name for name, size in vgg.items() if size == 6} == set(vgg) - {"sgd", "adam"}
+    assert len(vgg) == 10
+    assert all(found == paper for found in sizes.values())

@@ -1,15 +1,18 @@
-"""Names that docstring examples may use, and the snippets of README.md and docs/ as tests."""
+"""Names that docstring examples may use, data sets, and the snippets of README.md and docs/ as tests."""
 
 import contextlib
 import doctest
+import importlib.util
 import io
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
@@ -65,6 +68,31 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str | None]:
     nero.backends.select_backend = chosen
     yield name
     nero.backends.select_backend = select
+
+
+UNPACK = Path(__file__).parents[1] / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return ``$NERO_DATA``, or a folder into which the data sets beside the checkout are unpacked."""
+    if "NERO_DATA" in os.environ:
+        return Path(os.environ["NERO_DATA"])
+    if not UNPACK.exists():
+        pytest.skip("set NERO_DATA to a folder with the data sets of the lab")
+    spec = importlib.util.spec_from_file_location("unpack", UNPACK)
+    assert spec is not None
+    assert spec.loader is not None
+    unpack = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(unpack)
+    # One folder for all workers of a parallel run: the first unpacks, the others wait.
+    target = tmp_path_factory.getbasetemp().parent / "nero-data"
+    with FileLock(f"{target}.lock"):
+        if not (target / "complete").exists():
+            for name, function in unpack.UNPACK.items():
+                function(name, target)
+            (target / "complete").touch()
+    return target
 
 
 # A ```python block runs, in the namespace of its page; a ```text block is what the block before it

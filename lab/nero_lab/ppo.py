@@ -173,14 +173,11 @@ class _Policy(ActorCriticCnnPolicy):
         return features
 
     def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
-        try:
-            return super()._get_action_dist_from_latent(latent_pi)
-        except (
-            ValueError
-        ) as error:  # by which torch refuses probabilities that are NaN, among others
-            if self.action_net(latent_pi).isfinite().all():
-                raise
-            raise _NoPolicyError from error
+        # Whether torch itself refuses probabilities that are NaN is a global setting.
+        with torch.no_grad():
+            if not self.action_net(latent_pi).isfinite().all():
+                raise _NoPolicyError
+        return super()._get_action_dist_from_latent(latent_pi)
 
 
 class _PPO(PPO):

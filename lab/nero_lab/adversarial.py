@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from nero_lab import fid, judge
 from nero_lab.batching import generator as seeded
-from nero_lab.batching import in_order, num_batches, shuffled
+from nero_lab.batching import num_batches
 from nero_lab.models.biggan import NUM_CLASSES, Discriminator, Generator
-from nero_lab.task import Experiment, Setting, Sums, Take
+from nero_lab.task import Experiment, Setting, Sums, Take, bare
 
 Batch = tuple[Tensor, Tensor]
 """Bytes (images, 3, 32, 32) and classes."""
@@ -61,15 +60,7 @@ class ConditionalGAN(Experiment):
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """Yield images and their classes, without augmentation."""
-        for _, items in shuffled(
-            len(self.images),
-            self.setting.recipe.batch_size,
-            seed=self.setting.seed,
-            epoch=epoch,
-            start=start,
-            rank=self.setting.rank,
-            world_size=self.setting.world_size,
-        ):
+        for _, items in self.setting.shuffled(len(self.images), epoch, start):
             items = items.to(self.images.device)
             yield self.images[items], self.classes[items]
 
@@ -79,7 +70,7 @@ class ConditionalGAN(Experiment):
         num = len(reals)
         noise, wanted = self._draw(num)
         with torch.no_grad():
-            fakes = _inner(self.players["generator"])(noise, wanted)
+            fakes = bare(self.players["generator"])(noise, wanted)
         # One pass over both halves: a second one would move spectral norm's vectors twice.
         images = torch.cat([_scaled(reals), fakes])
         scores = self.players["discriminator"](images, torch.cat([classes, wanted]))
@@ -87,7 +78,7 @@ class ConditionalGAN(Experiment):
         discriminator_loss = hinge(real_scores, fake_scores)
         take("discriminator", discriminator_loss)
 
-        discriminator = _inner(self.players["discriminator"])
+        discriminator = bare(self.players["discriminator"])
         noise, wanted = self._draw(num)
         with _frozen(discriminator):
             images = self.players["generator"](noise, wanted)
@@ -100,24 +91,19 @@ class ConditionalGAN(Experiment):
             "fake_score": (fake_scores.detach().sum(), num),
         }
 
-    @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Measure how far samples are from the training images.
 
         Every rank returns the distance of all ranks' samples. A generator that yields numbers that
         are not finite has no distance.
         """
-        generator = _inner(self.players["generator"])
-        rank, world_size = self.setting.rank, self.setting.world_size
         is_finite = True
-        generator.eval()
-        for items in in_order(len(self._noise), 250, rank=rank, world_size=world_size):
+        for items in self.setting.in_order(len(self._noise), 250):
             items = items.to(self._noise.device)
-            images = generator(self._noise[items], self._wanted[items])
+            images = self.players["generator"](self._noise[items], self._wanted[items])
             is_finite &= bool(images.isfinite().all())
             for distance in self._distances.values():
                 fid.update(distance, _as_bytes(images), real=False)
-        generator.train()
         sums: Sums = {"classifier_accuracy": (self._judge.accuracy, 1)}
         for name, distance in self._distances.items():
             value = float(distance.compute())
@@ -148,13 +134,6 @@ def _scaled(pixels: Tensor) -> Tensor:
 def _as_bytes(images: Tensor) -> Tensor:
     scaled = (images.nan_to_num() + 1) * 127.5
     return scaled.round().clamp(0, 255).to(torch.uint8)
-
-
-def _inner(player: nn.Module) -> nn.Module:
-    """Return a player without its wrapper, for passes that leave no gradients to average."""
-    if isinstance(player, DistributedDataParallel):
-        player = player.module
-    return player
 
 
 @contextlib.contextmanager

@@ -1,15 +1,15 @@
 """The experiment that all image classifiers share: cross-entropy, and the share of right answers."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
-from nero_lab.batching import generator, in_order, num_batches, shuffled
+from nero_lab.batching import generator, num_batches
+from nero_lab.data.pixels import normalised
 from nero_lab.task import Experiment, Setting, Sums, Take
 
 Batch = tuple[Tensor, Tensor]
@@ -58,46 +58,27 @@ class StoredImages:
 
     def first(self, num_images: int | None) -> "StoredImages":
         """Return the first images alone, or all of them if ``num_images`` is None."""
-        return StoredImages(
-            self.pixels[:num_images],
-            self.labels[:num_images],
-            self.mean,
-            self.std,
-            self.augment,
-            self.num_draws,
-        )
+        return replace(self, pixels=self.pixels[:num_images], labels=self.labels[:num_images])
 
     def shuffled(self, setting: Setting, epoch: int, start: int) -> Iterator[Batch]:
         """Yield this rank's part of each training batch of an epoch, from batch ``start`` on."""
-        batch_size, rank, world_size = setting.recipe.batch_size, setting.rank, setting.world_size
-        plan = shuffled(
-            len(self),
-            batch_size,
-            seed=setting.seed,
-            epoch=epoch,
-            start=start,
-            rank=rank,
-            world_size=world_size,
-        )
-        for index, items in plan:
+        for index, items in setting.shuffled(len(self), epoch, start):
             pixels = self.pixels[items]
             if self.augment is not None:
                 # Drawn for the whole batch, so that an image fares alike however many ranks there are.
                 source = generator(setting.seed, epoch, index)
-                draws = torch.rand(batch_size, self.num_draws, generator=source)
-                pixels = self.augment(pixels, draws[rank::world_size])
+                draws = torch.rand(setting.recipe.batch_size, self.num_draws, generator=source)
+                pixels = self.augment(pixels, draws[setting.rank :: setting.world_size])
             yield self._batch(pixels, items, setting.device)
 
     def in_order(self, setting: Setting) -> Iterator[Batch]:
         """Yield this rank's share of all images once, without augmentation."""
-        size = setting.recipe.batch_size
-        for items in in_order(len(self), size, rank=setting.rank, world_size=setting.world_size):
+        for items in setting.in_order(len(self), setting.recipe.batch_size):
             yield self._batch(self.pixels[items], items, setting.device)
 
     def _batch(self, pixels: Tensor, items: Tensor, device: torch.device) -> Batch:
-        images = pixels.to(device).float() / 255
-        mean, std = images.new_tensor(self.mean), images.new_tensor(self.std)
-        return ((images - mean) / std).permute(0, 3, 1, 2), self.labels[items].to(device)
+        images = normalised(pixels.to(device), self.mean, self.std)
+        return images, self.labels[items].to(device)
 
 
 class Classification(Experiment):
@@ -123,20 +104,14 @@ class Classification(Experiment):
         take("model", loss)
         return seen
 
-    @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Score the network on the validation images."""
-        model = self.players["model"]
-        # DDP would wait for the other ranks at every batch, and they may have one fewer.
-        bare = model.module if isinstance(model, DistributedDataParallel) else model
-        bare.eval()
         loss, correct, count = 0.0, 0.0, 0
         for images, labels in self._valid.in_order(self._setting):
-            _, seen = _score(bare(images), labels)
+            _, seen = _score(self.players["model"](images), labels)
             loss += float(seen["loss"][0])
             correct += float(seen["accuracy"][0])
             count += len(labels)
-        bare.train()
         return {"loss": (loss, count), "accuracy": (correct, count)}
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:

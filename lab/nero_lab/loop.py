@@ -175,7 +175,7 @@ class Loop:
 
     def _end_epoch(self, recorder: Recorder | None, progress: Progress) -> None:
         self._share_buffers()
-        with self._averaged_weights(), self._precision(), torch.no_grad():
+        with self._averaged_weights(), self._precision():
             valid = self.experiment.evaluate()
         scores = {
             f"train_{name}": value for name, value in averages(self.sums, self.setting).items()
@@ -187,7 +187,7 @@ class Loop:
             fields = {"epoch": round(self.epoch), "step": self.step, **scores}
             recorder.write("epoch", {**fields, "clock": {"seconds": round(self.seconds, 1)}})
             recorder.curves(self.step, scores)
-        _check_finite({name: value for name, value in scores.items() if "loss" in name}, self.step)
+        _check_finite(scores, self.step)
         self.sums = {}
         self._save(recorder)
 

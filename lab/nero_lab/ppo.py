@@ -112,7 +112,7 @@ class AtariPPO(Experiment):
             losses = {"loss": (math.nan, 1)}
         return {**losses, **self._reward(batch, self._listener.take_rewards())}
 
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Return the mean reward of the last 100 training episodes, as reports of PPO do.
 
         Before any episode has ended, that is the score of the games under way.
@@ -155,7 +155,7 @@ class AtariPPO(Experiment):
         self._recent.extend(rewards)
         self._num_ended += len(rewards)
         if batch == self.steps_per_epoch - 1 and not self._num_ended:
-            return self.evaluate()
+            return self.score()
         return {"reward": (sum(rewards), len(rewards))} if rewards else {}
 
 

@@ -1,8 +1,6 @@
 """What a record says of its origin: versions, commit, hardware."""
 
-import importlib.metadata
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -10,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from nero.bench.report import cpu_name, versions
 
 _PACKAGES = (
     "nero-optim",
@@ -24,13 +24,7 @@ _PACKAGES = (
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """Describe the software and hardware of this process."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {"versions": versions, "commit": _commit(), "hardware": _hardware(device)}
+    return {"versions": versions(_PACKAGES), "commit": _commit(), "hardware": _hardware(device)}
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -60,14 +54,5 @@ def _commit() -> str | None:
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
     return {"device": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

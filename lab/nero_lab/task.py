@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from nero_lab import batching
 from nero_lab.schedules import Constant, Schedule
 
 Sums = dict[str, tuple[Tensor | float, int]]
@@ -20,6 +22,9 @@ Sums = dict[str, tuple[Tensor | float, int]]
 
 PAPER_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The learning rates that the paper tunes over."""
+
+PAPER_GRIDS = dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID)
+"""The same for each optimiser of its Table 1."""
 
 FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
 """Those of its ablations."""
@@ -76,6 +81,22 @@ class Setting:
         """Return an option of the recipe by name."""
         return self.recipe.options[name]
 
+    def shuffled(self, num_items: int, epoch: int, start: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield the index of each batch of an epoch and this rank's items of it."""
+        return batching.shuffled(
+            num_items,
+            self.recipe.batch_size,
+            seed=self.seed,
+            epoch=epoch,
+            start=start,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+
+    def in_order(self, num_items: int, batch_size: int) -> Iterator[Tensor]:
+        """Yield this rank's share of all items once, for evaluation."""
+        return batching.in_order(num_items, batch_size, rank=self.rank, world_size=self.world_size)
+
 
 class Experiment(ABC):
     """What the loop trains.
@@ -101,8 +122,26 @@ class Experiment(ABC):
         """Train on one batch, calling ``take`` for each update, and return what was seen."""
 
     @abstractmethod
+    def score(self) -> Sums:
+        """Score the players on this rank's part of the data; ``evaluate`` has prepared them."""
+
+    @torch.no_grad()
     def evaluate(self) -> Sums:
-        """Score the players, in eval mode and without gradients, on this rank's part of the data."""
+        """Score the players, in eval mode and without gradients.
+
+        Without wrappers too: DDP would wait for the other ranks at every batch, and they may have one
+        fewer.
+        """
+        players = self.players
+        self.players = {name: bare(player) for name, player in players.items()}
+        for player in self.players.values():
+            player.eval()
+        try:
+            return self.score()
+        finally:
+            for player in self.players.values():
+                player.train()
+            self.players = players
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
         """Return further scores from averages; perplexity from the loss, say."""
@@ -117,6 +156,11 @@ class Experiment(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Take back what ``state_dict`` gave."""
+
+
+def bare(player: nn.Module) -> nn.Module:
+    """Return a player without its wrapper, for passes that leave no gradients to average."""
+    return player.module if isinstance(player, DistributedDataParallel) else player
 
 
 @dataclass(frozen=True)

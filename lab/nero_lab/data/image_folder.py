@@ -17,8 +17,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nero_lab.batching import generator, in_order, shuffled
+from nero_lab.batching import generator
 from nero_lab.data.files import DataError
+from nero_lab.data.pixels import normalised
 from nero_lab.task import Setting
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -78,23 +79,13 @@ class ImageFolder:
 
     def shuffled(self, setting: Setting, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's part of each training batch of an epoch, from batch ``start`` on."""
-        plan = shuffled(
-            len(self),
-            setting.recipe.batch_size,
-            seed=setting.seed,
-            epoch=epoch,
-            start=start,
-            rank=setting.rank,
-            world_size=setting.world_size,
-        )
-        batches = [items.tolist() for _, items in plan]
+        batches = [items.tolist() for _, items in setting.shuffled(len(self), epoch, start)]
         return self._read(batches, _Crops(self.examples, self.size, (setting.seed, epoch)), setting)
 
     def in_order(self, setting: Setting) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's share of all images once, cropped at the centre."""
         size = max(setting.recipe.batch_size // setting.world_size, 1)
-        plan = in_order(len(self), size, rank=setting.rank, world_size=setting.world_size)
-        batches = [items.tolist() for items in plan]
+        batches = [items.tolist() for items in setting.in_order(len(self), size)]
         return self._read(batches, _Crops(self.examples, self.size, None), setting)
 
     def _read(
@@ -109,9 +100,8 @@ class ImageFolder:
             generator=torch.Generator(),
         )
         for pixels, labels in loader:
-            images = pixels.to(setting.device, non_blocking=True).float() / 255
-            mean, std = images.new_tensor(MEAN), images.new_tensor(STD)
-            yield ((images - mean) / std).permute(0, 3, 1, 2), labels.to(setting.device)
+            pixels = pixels.to(setting.device, non_blocking=True)
+            yield normalised(pixels, MEAN, STD), labels.to(setting.device)
 
 
 class _Crops(Dataset[tuple[Tensor, int]]):

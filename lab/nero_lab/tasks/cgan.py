@@ -6,7 +6,7 @@ from nero_lab.adversarial import CACHE, ConditionalGAN
 from nero_lab.data import cifar10, files
 from nero_lab.fid import INCEPTION_WEIGHTS
 from nero_lab.schedules import Steps
-from nero_lab.task import PAPER_GRID, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 
 
 def build(setting: Setting) -> Experiment:
@@ -75,7 +75,7 @@ CGAN = Task(
     },
     build=build,
     lrs={"nero": 0.01, "sgd": 0.01, "adam": 0.0001, "lamb": 0.01},
-    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID),
+    grids=PAPER_GRIDS,
     differences=(
         "The score is a Fréchet distance by the features of a small CIFAR-10 classifier that is "
         "trained here; the paper's FID, recorded as valid_fid where torch-fidelity is installed and "

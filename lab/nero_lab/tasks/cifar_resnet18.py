@@ -2,7 +2,7 @@
 
 from nero_lab.cifar_classifiers import SCHEDULE, classify_cifar10
 from nero_lab.models.resnet import resnet18
-from nero_lab.task import PAPER_GRID, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 
 
 def build(setting: Setting) -> Experiment:
@@ -42,7 +42,7 @@ CIFAR_RESNET18 = Task(
     },
     build=build,
     lrs={"nero": 0.01, "sgd": 0.1, "adam": 0.01, "lamb": 0.1},
-    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID),
+    grids=PAPER_GRIDS,
     differences=(
         "The paper gives neither batch size nor augmentation: we take 128, a random crop with a "
         "padding of 4 and a random flip.",

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nero_lab.batching import in_order, num_batches
+from nero_lab.batching import num_batches
 from nero_lab.data import multi30k
 from nero_lab.data.files import folder
 from nero_lab.models.translation import Translator
 from nero_lab.perplexity import perplexities
 from nero_lab.schedules import Triangle
-from nero_lab.task import PAPER_GRID, Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Batch = tuple[Tensor, Tensor]
 
@@ -59,22 +59,14 @@ class Multi30k(Experiment):
         take("model", smooth.mean())
         return {"loss": (plain.detach().sum(), plain.numel())}
 
-    @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Score the validation sentences."""
-        setting, player = self.setting, self.players["model"]
+        setting = self.setting
         total, count = torch.zeros((), device=setting.device), 0
-        player.eval()
-        for items in in_order(
-            len(self.valid),
-            setting.recipe.batch_size,
-            rank=setting.rank,
-            world_size=setting.world_size,
-        ):
+        for items in setting.in_order(len(self.valid), setting.recipe.batch_size):
             plain, _ = self._losses(self._batch(self.valid, self.valid_order[items]))
             total += plain.sum()
             count += plain.numel()
-        player.train()
         return {"loss": (total, count)}
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
@@ -134,7 +126,7 @@ MULTI30K = Task(
     },
     build=Multi30k,
     lrs={"nero": 0.001, "sgd": 0.0001, "adam": 0.0001, "lamb": 0.01},
-    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID),
+    grids=PAPER_GRIDS,
     differences=(
         "The paper calls the data WMT16 English-German; its stored runs are Multi30k (the multimodal "
         "task of WMT16), from German to English.",

@@ -1,7 +1,7 @@
 """Pong by proximal policy optimisation: Figure 9 of the paper."""
 
 from nero_lab.schedules import Linear
-from nero_lab.task import PAPER_GRID, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 
 
 def _build(setting: Setting) -> Experiment:
@@ -53,7 +53,7 @@ PONG = Task(
     },
     build=_build,
     lrs={"nero": 0.01, "sgd": 0.1, "adam": 0.0001, "lamb": 0.001},
-    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID),
+    grids=PAPER_GRIDS,
     differences=(
         "Stable-Baselines3 computes PPO, with the settings of the repository that the paper followed.",
         "That repository clips the change of the value and normalises advantages over a round; "

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nero_lab.batching import generator, in_order
+from nero_lab.batching import generator
 from nero_lab.data import shakespeare
 from nero_lab.data.files import folder
 from nero_lab.models.gpt import GPT
@@ -55,22 +55,17 @@ class Shakespeare(Experiment):
         count = batch[1].numel()
         return {"loss": (loss.detach() * count, count)}
 
-    @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Score windows that are spread evenly over the validation text, the same for every seed."""
-        setting, player = self.setting, self.players["gpt"]
+        setting = self.setting
         num_windows = setting.option("num_valid_characters") // self.context
         last = len(self.text.valid) - self.context - 1
         starts = torch.linspace(0, last, num_windows, dtype=torch.float64).long()
         total, count = torch.zeros((), device=setting.device), 0
-        player.eval()
-        for items in in_order(
-            num_windows, setting.recipe.batch_size, rank=setting.rank, world_size=setting.world_size
-        ):
+        for items in setting.in_order(num_windows, setting.recipe.batch_size):
             batch = self._windows(self.text.valid, starts[items])
             total += self._loss(batch) * batch[1].numel()
             count += batch[1].numel()
-        player.train()
         return {"loss": (total, count)}
 
     def _windows(self, text: Tensor, starts: Tensor) -> Windows:

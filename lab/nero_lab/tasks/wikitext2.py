@@ -11,7 +11,7 @@ from nero_lab.data.files import folder
 from nero_lab.models.language_model import LanguageModel
 from nero_lab.perplexity import perplexities
 from nero_lab.schedules import Steps
-from nero_lab.task import PAPER_GRID, Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Window = tuple[Tensor, Tensor]
 
@@ -53,17 +53,13 @@ class WikiText2(Experiment):
         take("model", losses.mean())
         return {"loss": (losses.detach().sum(), losses.numel())}
 
-    @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def score(self) -> Sums:
         """Score the validation text, window by window."""
-        player = self.players["model"]
         total, count = torch.zeros((), device=self.setting.device), 0
-        player.eval()
         for index in range(wikitext2.num_windows(self.valid, self.longest)):
-            losses = player(*self._window(self.valid, index))
+            losses = self.players["model"](*self._window(self.valid, index))
             total += losses.sum()
             count += losses.numel()
-        player.train()
         return {"loss": (total, count)}
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
@@ -121,7 +117,7 @@ WIKITEXT2 = Task(
     },
     build=WikiText2,
     lrs={"nero": 0.01, "sgd": 1.0, "adam": 0.0001, "lamb": 0.01},
-    grids=dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID),
+    grids=PAPER_GRIDS,
     differences=(
         "The paper does not describe the model; sizes, clipping and dropout are those of its authors' "
         "code: no layer norm, embedding and decoder untied, gradient norm clipped at 0.25.",

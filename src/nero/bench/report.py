@@ -5,7 +5,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -51,10 +51,10 @@ def environment(device: str) -> dict[str, Any]:
         "schema": 1,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions(_PACKAGES),
         "machine": {
             "platform": platform.platform(),
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "num_cpus": os.cpu_count(),
             "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
@@ -156,17 +156,31 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in _PACKAGES:
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python, of torch and of those packages that are installed.
+
+    Example:
+        >>> from nero.bench.report import versions
+        >>> sorted(versions(["numpy", "not-a-package"]))
+        ['numpy', 'python', 'torch']
+    """
+    found = {"python": platform.python_version()}
+    for package in packages:
         try:
-            versions[package] = importlib.metadata.version(package)
+            found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {**versions, "torch": torch.__version__}
+    return {**found, "torch": torch.__version__}
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return the model of the processor, as the system names it.
+
+    Example:
+        >>> from nero.bench.report import cpu_name
+        >>> isinstance(cpu_name(), str)
+        True
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))

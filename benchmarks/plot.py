@@ -54,7 +54,7 @@ def _draw(panel: Axes, result: ModelResult) -> None:
         label += f", {ratio.median:.2f} x SGD" if ratio else ""
         panel.text(min(times.high, limit) + limit / 100, y, label, va="center", fontsize=8)
     panel.set_yticks(range(len(measured)), labels=[*medians])
-    panel.set_xlim(0, 1.3 * min(limit, max(medians.values())))
+    panel.set_xlim(0, 1.3 * min(limit, max(times.high for _, _, times in measured)))
     panel.invert_yaxis()
     panel.set_title(
         f"{result.model}, {result.num_parameters / 1e6:.3g} M parameters, {result.dtype}, "

@@ -10,19 +10,19 @@ from nero_lab.tasks import TASKS
 
 def print_tasks() -> None:
     """Print the tasks with figure, data, sizes and time at each scale, and the optimisers."""
-    console = Console()
-    tasks = Table("task", "what", "figure", "data", "scale", "size", "one run takes", box=None)
+    console = Console(highlight=False)
     for task in TASKS.values():
-        first = (task.name, task.title, task.figure, task.data or "none")
+        console.print(f"[bold]{task.name}[/bold]: {task.title}", soft_wrap=True)
+        words = [task.figure, f"data: {task.data or 'none'}"]
+        words += [f"variants: {', '.join(task.variants)}"] if task.variants else []
+        console.print("  " + "; ".join(words), soft_wrap=True)
+        recipes = Table("scale", "size", "one run takes", box=None, padding=(0, 2))
         for scale, recipe in task.recipes.items():
-            tasks.add_row(*first, scale, _size(recipe), recipe.takes)
-            first = ("", "", "", "")
-    console.print(tasks)
-    for task in TASKS.values():
-        if task.variants:
-            console.print(f"variants of {task.name}: {', '.join(task.variants)}")
-    console.print()
+            recipes.add_row(scale, _size(recipe), recipe.takes)
+        console.print(recipes)
+        console.print()
     optimizers = Table("optimiser", "what", "rates of a sweep", box=None)
+    optimizers.columns[0].no_wrap = True
     for name, entry in OPTIMIZERS.items():
         optimizers.add_row(name, entry.about, ", ".join(f"{lr:g}" for lr in entry.grid))
     console.print(optimizers)

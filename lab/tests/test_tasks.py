@@ -2,6 +2,8 @@
 
 import pytest
 
+from nero_lab.listing import print_tasks
+from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.task import Task
 from nero_lab.tasks import TASKS
 
@@ -43,3 +45,17 @@ def test_only_the_ablation_was_tuned_finely() -> None:
     assert {name for name, size in vgg.items() if size == 6} == set(vgg) - {"sgd", "adam"}
     assert len(vgg) == 10
     assert all(found == paper for found in sizes.values())
+
+
+def test_the_list_fits_a_terminal_without_cutting_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_tasks()
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines() if line]
+    assert {*OPTIMIZERS} <= {words[0] for words in lines}
+    for task in TASKS.values():
+        assert f"{task.name}: {task.title}" in printed
+        assert set(task.variants) <= {word.strip(",") for words in lines for word in words}
+    assert [words[0] for words in lines].count("smoke") == len(TASKS)

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from benchmarks import child, measure, step_time, training_share
+from benchmarks.plot import save_chart
+from nero.bench import Report, Spread, run
 
 PNG = b"\x89PNG\r\n\x1a\n"
 QUICK = ["--rounds", "2", "--settle-ms", "0", "--evict-mb", "0.1"]
@@ -35,6 +37,15 @@ def test_step_time_prints_tables_and_writes_json_and_a_chart(tmp_path, capsys):
         assert all(r["ratios"].keys() == {*rivals} - {"nero"} for r in rivals.values())
         assert all(r["share_changed"] > 0.5 for r in rivals.values())
         assert rivals["nero"]["state_bytes"] < rivals["adamw-fused"]["state_bytes"]
+
+
+def test_a_chart_has_room_for_a_rival_whose_times_scatter(tmp_path):
+    steady = run.RivalResult(Spread(0.14, 0.13, 0.15, 4), {}, 0, 0, 1.0, 4, 0)
+    scattered = run.RivalResult(Spread(0.14, 0.13, 1.75, 4), {}, 0, 0, 1.0, 4, 0)
+    rivals = {"sgd-fused": scattered, "nero": steady}
+    result = run.ModelResult("mlp-tiny", 672, 2688, "float32", "cpu", 1, rivals)
+    save_chart(Report({}, [result]), tmp_path / "out.png")  # matplotlib warns if it does not fit
+    assert (tmp_path / "out.png").read_bytes().startswith(PNG)
 
 
 def test_a_process_is_watched_as_it_grows():

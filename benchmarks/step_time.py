@@ -13,7 +13,7 @@ from benchmarks.rivals import RIVALS
 from benchmarks.shapes import SHAPES
 from benchmarks.targets import verdicts
 from nero.bench.command import add_arguments, make_report, progress, write_report
-from nero.bench.report import align
+from nero.tables import aligned
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         promises = verdicts(report)
         if promises:
             header = ["promise", "measured", "at most", "kept"]
-            print("", *align([header, *(v.cells() for v in promises)]), sep="\n")
+            print("\n" + aligned([header, *(v.cells() for v in promises)]))
     if args.plot:
         from benchmarks.plot import save_chart
 
@@ -73,13 +73,13 @@ def _print_extra(extra: dict[str, Any], parameter_bytes: dict[str, int]) -> None
             for rival, num in rivals.items():
                 share = "-" if num is None else f"{num / parameter_bytes[shape]:.2%}"
                 rows.append([f"{shape}, {rival}", "-" if num is None else f"{num:,}", share])
-        print("", *align(rows), sep="\n")
+        print("\n" + aligned(rows))
     if extra["first_step_seconds"]:
         names = [*extra["first_step_seconds"]["cold"]]
         rows = [["first step in a new process, seconds", *names]]
         for when, spans in extra["first_step_seconds"].items():
             rows.append([when, *(f"{spans[name]:.2f}" for name in names)])
-        print("", *align(rows), sep="\n")
+        print("\n" + aligned(rows))
 
 
 def _commit() -> str | None:

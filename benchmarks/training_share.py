@@ -21,8 +21,8 @@ from benchmarks.rivals import RIVALS
 from benchmarks.shapes import SHAPES
 from nero.bench import Spread, environment, spread
 from nero.bench.command import progress
-from nero.bench.report import align
 from nero.bench.timing import OTHERS_LIMIT, OthersClock
+from nero.tables import aligned
 
 DEFAULT_RIVALS = "nero,adamw-fused,adamw-foreach,nero-plain"
 
@@ -64,7 +64,7 @@ def train(
         for name, step in steps.items():
             on_progress(f"round {num} of {rounds}, {name}")
             tokens = torch.randint(vocabulary, (batch, length + 1))
-            made[name] = _train_once(model, tokens, step)
+            made[name] = train_once(model, tokens, step)
         is_calm = others.share() <= OTHERS_LIMIT
         for name, (gradient_seconds, step_seconds) in made.items():
             if num == 0:  # it warms up
@@ -79,9 +79,8 @@ def train(
     return times
 
 
-def _train_once(
-    model: nn.Module, tokens: Tensor, step: Callable[[], object]
-) -> tuple[float, float]:
+def train_once(model: nn.Module, tokens: Tensor, step: Callable[[], object]) -> tuple[float, float]:
+    """Train on one batch; return the seconds of the gradient and of the optimiser's step."""
     start = time.perf_counter()
     model.zero_grad()
     logits = model(tokens[:, :-1])
@@ -123,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         torch.set_num_threads(threads)
     print(f"{args.shape}, batch {args.batch} x {args.length}, {args.threads} threads")
-    print(*align(_rows(times)), sep="\n")
+    print(aligned(_rows(times)))
     if args.json:
         packed = {**environment("cpu"), "options": vars(args), "times": _packed(times)}
         Path(args.json).write_text(json.dumps(packed, indent=2) + "\n")

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 API = Path(__file__).parents[1] / "docs" / "api"
-PACKAGES = ("nero", "nero.functional", "nero.layout", "nero.baselines")
+PACKAGES = (
+    "nero",
+    "nero.functional",
+    "nero.layout",
+    "nero.baselines",
+    "nero.diagnostics",
+    "nero.theory",
+)
 PUBLIC = [(package, name) for package in PACKAGES for name in import_module(package).__all__]
 
 # What has nothing to call, or is only ever returned.
@@ -19,7 +26,10 @@ WITHOUT_EXAMPLE = {
         *("BIAS", "GAIN", "OTHER", "LAYOUT_KEYS"),
     },
     "types": {"Overrides"},
-    "results": {"Description", "NamedLayout", "NeuronSums", "Row", "Turn", "Updated"},
+    "results": {
+        *("Description", "NamedLayout", "NeuronSums", "Row", "Turn", "Updated"),
+        *("BalanceReport", "BalanceRow", "Distribution", "LayerReport"),
+    },
 }
 EXEMPT = set().union(*WITHOUT_EXAMPLE.values())
 

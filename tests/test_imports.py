@@ -8,12 +8,15 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
 ORDER = [
+    "tables",
     "functional",
     "layout",
     "backends",
     "distributed",
     "optim",
     "baselines",
+    "diagnostics",
+    "theory",
     "bench",
     "planning",
     "cli",

@@ -20,6 +20,9 @@ from nero.layout.description import COLUMNS
 from nero.planning import MODELS, PlanError
 from nero.planning.command import add_arguments as add_plan_arguments
 from nero.planning.command import run_command as run_plan
+from nero.theory.command import TheoryError
+from nero.theory.command import add_arguments as add_theory_arguments
+from nero.theory.command import run_command as run_theory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,6 +73,15 @@ def _plan(args: argparse.Namespace) -> int:
     return 0
 
 
+def _theory(args: argparse.Namespace) -> int:
+    try:
+        run_theory(args, _load_model(args.model))
+    except (_UsageError, LayoutError, TheoryError) as error:
+        print(f"nero theory: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 class _UsageError(Exception):
     """What the user named cannot be used; the message says why."""
 
@@ -111,6 +123,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_plan_arguments(plan)
     plan.set_defaults(run=_plan)
+    theory = commands.add_parser(
+        "theory",
+        help="bound the error rate of a model by the paper's theory",
+        description="Take the spheres on which a model's neurons lie, and bound the error rate of the "
+        "networks that fit all training samples: by the paper's estimate of a cap, and by its exact "
+        "measure.",
+    )
+    add_theory_arguments(theory)
+    theory.set_defaults(run=_theory)
     return parser
 
 

@@ -16,6 +16,7 @@ import torch
 from nero.bench.rivals import REFERENCES
 from nero.bench.run import ModelResult, RivalResult
 from nero.bench.timing import Spread
+from nero.tables import aligned
 
 _PACKAGES = ("torch", "nero-optim", "numba", "numpy", "triton", "pytorch-optimizer")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -77,7 +78,7 @@ def table(result: ModelResult) -> str:
     )
     lines = [
         f"{result.model}: {result.num_parameters:,} parameters, {result.dtype}, {where}",
-        *align(rows),
+        aligned(rows),
     ]
     for name, rival in result.rivals.items():
         if not rival.does_the_work:
@@ -90,25 +91,6 @@ def table(result: ModelResult) -> str:
         lines.append(f"other load disturbed most samples of {', '.join(disturbed)}: run it again")
     lines += [f"{name} was not measured: {why}" for name, why in result.left_out.items()]
     return "\n".join(lines)
-
-
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    r"""Return lines with the first column to the left and all others to the right.
-
-    Example:
-        >>> from nero.bench.report import align
-        >>> print(*align([["a", "100"], ["name", "2"]]), sep="\n")
-        a     100
-        name    2
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def human_bytes(num: float) -> str:

@@ -9,6 +9,7 @@ from torch import nn
 from nero.functional import BALANCED, Sphere, as_constraint, working_dtype
 from nero.layout.groups import Overrides, resolve
 from nero.layout.spec import Layout
+from nero.tables import aligned
 
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 _SCALAR_STATE_BYTES = 8 + 8  # step and num_skipped, int64
@@ -71,12 +72,7 @@ class Description:
 
     def __str__(self) -> str:
         table = [COLUMNS, *(row.cells() for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in table
-        ]
-        return "\n".join([*lines, "", self.summary()])
+        return f"{aligned(table, left=range(len(COLUMNS)))}\n\n{self.summary()}"
 
 
 def describe(

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nero.bench.report import align, human_bytes
+from nero.bench.report import human_bytes
 from nero.planning.shard import PlanError
 from nero.planning.simulate import Plan
+from nero.tables import aligned
 
 
 def table(plan: Plan) -> str:
@@ -29,9 +30,7 @@ def table(plan: Plan) -> str:
         f"{human_bytes(plan.parameter_bytes)} of them on rank 0"
     )
     notes = [f"{name} was not counted: {why}" for name, why in plan.left_out.items()]
-    numbers = align([row[:-1] for row in rows])
-    lines = [f"{line}  {row[-1]}" for line, row in zip(numbers, rows, strict=True)]
-    return "\n".join([title, *lines, *notes])
+    return "\n".join([title, aligned(rows, left=(0, 4)), *notes])
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:

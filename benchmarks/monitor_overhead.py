@@ -1,0 +1,169 @@
+"""What watching costs: ``python -m benchmarks.monitor_overhead --help``.
+
+Whole training steps of a GPT take turns within a round: one that nobody watches, one with an idle monitor,
+and one that is sampled. They are compared within the round, and rounds in which other processes used the
+machine are left out. The mean cost of a run follows: idle, and a sample every so many steps.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from benchmarks.shapes import SHAPES
+from benchmarks.training_share import train_once
+from nero import Nero
+from nero.bench import Spread, environment, spread
+from nero.bench.command import progress
+from nero.bench.timing import OTHERS_LIMIT, OthersClock
+from nero.diagnostics import TurningMonitor
+from nero.tables import aligned
+
+KINDS = ("alone", "idle", "sampled")
+OPTIMIZERS: Mapping[str, Callable[[nn.Module], Optimizer]] = {
+    "nero": Nero,
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), fused=True),
+}
+
+
+@dataclass
+class Rounds:
+    """Seconds of a training step of each kind, in calm rounds."""
+
+    seconds: dict[str, list[float]]
+    num_disturbed: int = 0
+
+    def overhead(self, kind: str) -> Spread | None:
+        """Return how much longer such a step takes than one that nobody watches, as a share of it."""
+        pairs = zip(self.seconds[kind], self.seconds["alone"], strict=True)
+        return spread([watched / alone - 1 for watched, alone in pairs])
+
+    def mean_overhead(self, every: int) -> float | None:
+        """Return what a run pays that samples one of so many steps."""
+        idle, sampled = self.overhead("idle"), self.overhead("sampled")
+        if idle is None or sampled is None:
+            return None
+        return idle.median + (sampled.median - idle.median) / every
+
+
+def measure(
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    batch: int,
+    length: int,
+    rounds: int,
+    max_layers: int | None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Rounds:
+    """Time training steps of each kind in turn; up to twice as many rounds are made as are wanted."""
+    vocabulary = cast(nn.Embedding, model.get_submodule("tokens")).num_embeddings
+    made = Rounds({kind: [] for kind in KINDS})
+    others = OthersClock()
+    position = {"step": 0, "position": 0}
+    for num in range(2 * rounds + 1):
+        seconds = {}
+        # The order turns round, so that no kind always follows the same one.
+        for kind in KINDS if num % 2 else reversed(KINDS):
+            on_progress(f"round {num} of {rounds}, {kind}")
+            tokens = torch.randint(vocabulary, (batch, length + 1))
+            if kind == "alone":
+                seconds[kind] = sum(train_once(model, tokens, optimizer.step))
+                continue
+            with TurningMonitor(optimizer, model, every=10**9, max_layers=max_layers) as monitor:
+                # Step 0 is sampled, and no other; layers go on taking turns.
+                step = 0 if kind == "sampled" else 1
+                monitor.load_state_dict({**position, "step": step})
+                seconds[kind] = sum(train_once(model, tokens, optimizer.step))
+                position = monitor.state_dict()
+                assert (monitor.last_report is not None) == (kind == "sampled")
+        is_calm = others.share() <= OTHERS_LIMIT
+        if num == 0:  # it warms up
+            continue
+        if not is_calm:
+            made.num_disturbed += 1
+            continue
+        for kind in KINDS:
+            made.seconds[kind].append(seconds[kind])
+        if len(made.seconds["alone"]) >= rounds:
+            break
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the measurement and return an exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.monitor_overhead", description=__doc__
+    )
+    shapes = [name for name in SHAPES if name.startswith("gpt")]
+    parser.add_argument("--shape", default="gpt2-124m", choices=shapes)
+    parser.add_argument("--optimizer", default="nero", choices=[*OPTIMIZERS])
+    parser.add_argument("--every", type=int, default=100, help="(default: %(default)s)")
+    parser.add_argument("--max-layers", type=int, default=8, help="0 for all (%(default)s)")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(argv)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    model = SHAPES[args.shape]()
+    try:
+        with progress() as tell:
+            made = measure(
+                model,
+                OPTIMIZERS[args.optimizer](model),
+                batch=args.batch,
+                length=args.length,
+                rounds=args.rounds,
+                max_layers=args.max_layers or None,
+                on_progress=tell,
+            )
+    finally:
+        torch.set_num_threads(threads)
+    print(
+        f"{args.shape}, {args.optimizer}, batch {args.batch} x {args.length}, {args.threads} threads, "
+        f"{args.max_layers or 'all'} layers a sample; {made.num_disturbed} rounds left out"
+    )
+    print(aligned(_rows(made)))
+    mean = made.mean_overhead(args.every)
+    if mean is not None:
+        print(f"mean overhead with a sample every {args.every} steps: {mean:.2%}")
+    if args.json:
+        packed = {**environment("cpu"), "options": vars(args), **_packed(made), "mean": mean}
+        Path(args.json).write_text(json.dumps(packed, indent=2) + "\n")
+    return 0
+
+
+def _rows(made: Rounds) -> list[list[str]]:
+    rows = [["step", "ms", "overhead", "quartiles"]]
+    for kind in KINDS:
+        seconds, overhead = spread(made.seconds[kind]), made.overhead(kind)
+        if seconds is None or overhead is None:
+            rows.append([kind, "-", "-", "-"])
+            continue
+        quartiles = f"{overhead.low:.2%} to {overhead.high:.2%}"
+        rows.append([kind, f"{1000 * seconds.median:.4g}", f"{overhead.median:.2%}", quartiles])
+    return rows
+
+
+def _packed(made: Rounds) -> dict[str, Any]:
+    overheads = {kind: made.overhead(kind) for kind in KINDS}
+    return {
+        "seconds": made.seconds,
+        "num_disturbed": made.num_disturbed,
+        "overhead": {kind: each and each._asdict() for kind, each in overheads.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

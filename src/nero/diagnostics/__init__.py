@@ -1,0 +1,38 @@
+"""Read-only observers: through which angles neurons turn, and whether they are balanced.
+
+>>> from nero.diagnostics import TurningMonitor
+>>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+>>> monitor = TurningMonitor(nero.Nero(model), every=100)
+"""
+
+from nero.diagnostics.angle import turning_angle
+from nero.diagnostics.balance import balance_, check_balance
+from nero.diagnostics.balance_report import BalanceReport, BalanceRow
+from nero.diagnostics.monitor import TurningMonitor
+from nero.diagnostics.report import Distribution, LayerReport, TurningReport
+from nero.diagnostics.sinks import (
+    FigureSink,
+    JsonLinesSink,
+    LiveTableSink,
+    Sink,
+    TensorBoardSink,
+    WandbSink,
+)
+
+__all__ = [
+    "BalanceReport",
+    "BalanceRow",
+    "Distribution",
+    "FigureSink",
+    "JsonLinesSink",
+    "LayerReport",
+    "LiveTableSink",
+    "Sink",
+    "TensorBoardSink",
+    "TurningMonitor",
+    "TurningReport",
+    "WandbSink",
+    "balance_",
+    "check_balance",
+    "turning_angle",
+]

@@ -1,0 +1,163 @@
+"""Through which angle neurons turned: measured without cancellation, in float64, a block of rows at a time.
+
+``arccos`` of a normalised dot product loses half of the digits of small angles, and small angles are what
+training is made of: at 1e-8 nothing of them is left. Kahan's formula loses none. For vectors of equal norm,
+
+    angle = 2 * atan2(|u - v|, |u + v|)
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.functional import sum_dtype
+from nero.layout import Layout
+
+_BLOCK = 2**17  # numbers; a few such blocks of float64 stay in a CPU's cache
+
+
+class NeuronTurns(NamedTuple):
+    """What a step did to every neuron of a parameter: vectors of one number a neuron.
+
+    Of neurons that ranks share, all but ``angle`` are sums of what each rank holds; `with_shared_angles`
+    finds the angle from them.
+    """
+
+    present: Tensor
+    """One; where ranks pad what they send, zero marks what is no neuron."""
+    old_sq: Tensor
+    """Sum of w^2 before the step."""
+    new_sq: Tensor
+    """Sum of w^2 after it."""
+    change_sq: Tensor
+    """Sum of (w' - w)^2."""
+    old_change: Tensor
+    """Sum of w * (w' - w)."""
+    new_sum: Tensor
+    """Sum of w after the step."""
+    grad_size: Tensor
+    """Zero where the gradient is, and not finite where it is not; otherwise without meaning."""
+    angle: Tensor
+    """In radians; NaN where there is none, because the neuron is zero or not finite."""
+    target: Tensor
+    """The norm that the constraint wants, where that differs from neuron to neuron."""
+
+
+def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
+    """Compute the angle between every neuron before and after a step, in radians.
+
+    Exact to rounding for all angles, down to the smallest (Kahan's formula, in float64). A change of a
+    neuron's length alone is no turn.
+
+    Args:
+        before: weights, of any dtype.
+        after: weights of the same shape.
+        fan_in_dims: the dims that belong to one neuron.
+
+    Returns:
+        The angles, in keepdim shape and summing precision; NaN where a neuron is zero or not finite.
+
+    Example:
+        >>> from nero.diagnostics import turning_angle
+        >>> before = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> after = torch.tensor([[1.0, 1e-6], [5.0, 5.0]])
+        >>> turning_angle(before, after, fan_in_dims=(1,)).flatten().tolist()
+        [9.99999...e-07, 0.0]
+    """
+    dtype = sum_dtype(before)
+    return _angle(before.to(dtype), after.to(dtype), fan_in_dims)
+
+
+def neuron_rows(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return a parameter, or what a rank holds of one, as a matrix with a row a neuron.
+
+    Example:
+        >>> from nero.diagnostics.angle import neuron_rows
+        >>> from nero.layout import neurons
+        >>> neuron_rows(torch.zeros(6, 4, 3, 3), neurons(1, num_groups=2)).shape
+        torch.Size([8, 27])
+    """
+    fan_in_dims = layout.fan_in_dims(tensor.shape)
+    view = layout.view(tensor)
+    neuron_dims = [d for d in range(view.ndim) if d not in fan_in_dims]
+    return view.permute(*neuron_dims, *fan_in_dims).flatten(0, len(neuron_dims) - 1).flatten(1)
+
+
+def measure(before: Tensor, after: Tensor, grad: Tensor | None) -> NeuronTurns:
+    """Compare the rows of a parameter before and after a step.
+
+    Works through blocks of rows, so that the float64 copies stay small.
+
+    Args:
+        before: rows before the step, as `neuron_rows` makes them.
+        after: rows after it.
+        grad: rows of the gradient; ``None`` counts as zero.
+    """
+    num_neurons, fan_in = before.shape
+    size = max(1, _BLOCK // max(fan_in, 1))
+    blocks = [
+        _measure_block(old, new)
+        for old, new in zip(before.split(size), after.split(size), strict=True)
+    ]
+    sums = torch.cat(blocks, dim=1)
+    grad_size = sums.new_zeros(num_neurons)
+    if grad is not None and grad.numel():
+        grad_size = torch.linalg.vector_norm(grad, ord=torch.inf, dim=1).to(sums.dtype)
+    old_sq, new_sq, change_sq, old_change, new_sum, angle = sums
+    return NeuronTurns(
+        present=torch.ones_like(old_sq),
+        old_sq=old_sq,
+        new_sq=new_sq,
+        change_sq=change_sq,
+        old_change=old_change,
+        new_sum=new_sum,
+        grad_size=grad_size,
+        angle=angle,
+        target=torch.zeros_like(old_sq),
+    )
+
+
+def with_shared_angles(sums: NeuronTurns) -> NeuronTurns:
+    """Find the angles of neurons of which no rank has seen more than a part, from sums alone.
+
+    With d = w' - w the sine is sqrt(|w|^2 |d|^2 - (w.d)^2) and the cosine |w|^2 + w.d, both times |w| |w'|.
+    Where a step changes little but the length, the sine cancels: an angle is then known to about 1e-8 times
+    the relative change, and no better.
+    """
+    sine = (sums.old_sq * sums.change_sq - sums.old_change.square()).clamp(min=0).sqrt()
+    angle = torch.atan2(sine, sums.old_sq + sums.old_change)
+    return sums._replace(angle=_where_defined(angle, sums.old_sq, sums.new_sq))
+
+
+def _measure_block(old: Tensor, new: Tensor) -> Tensor:
+    dtype = sum_dtype(old)
+    u, v = old.to(dtype), new.to(dtype)
+    change = v - u
+    rows = [
+        _dot(u, u),
+        _dot(v, v),
+        _dot(change, change),
+        _dot(u, change),
+        v.sum(1),
+        _angle(u, v, (1,)).flatten(),
+    ]
+    return torch.stack(rows)
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    product: Tensor = torch.linalg.vecdot(x, y)
+    return product
+
+
+def _angle(u: Tensor, v: Tensor, dims: tuple[int, ...]) -> Tensor:
+    old, new = (torch.linalg.vector_norm(x, dim=dims, keepdim=True) for x in (u, v))
+    v = v * (old / new)
+    apart = torch.linalg.vector_norm(u - v, dim=dims, keepdim=True)
+    together = torch.linalg.vector_norm(u + v, dim=dims, keepdim=True)
+    return _where_defined(2 * torch.atan2(apart, together), old, new)
+
+
+def _where_defined(angle: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    has_direction = (old > 0) & (new > 0) & torch.isfinite(old) & torch.isfinite(new)
+    return torch.where(has_direction, angle, torch.nan)

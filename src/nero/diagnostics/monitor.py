@@ -1,0 +1,265 @@
+"""The observer: it looks at some steps of an optimiser, and tells its sinks how far neurons turned."""
+
+import warnings
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
+from nero.diagnostics.report import TurningReport, read_summary
+from nero.diagnostics.sinks import Sink
+from nero.diagnostics.summary import summarise
+from nero.diagnostics.watched import (
+    Watched,
+    gradient_of,
+    innermost,
+    skipped_counts,
+    target_norms,
+    watched_params,
+)
+from nero.functional import Sphere, balance_tolerance
+from nero.functional.sharding import is_sharded, local_of
+from nero.optim import Nero
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+TOO_FAR_RAD = 0.3
+"""About 17 degrees: at any learning rate, far for one step."""
+TOO_FAR_LR = 10.0
+"""Nero's learning rate is an angle: this many times it is far."""
+
+
+class TurningMonitor:
+    """Watch through which angles an optimiser turns neurons; change nothing.
+
+    It attaches to any torch optimiser. At a sampled step it keeps a copy of the weights of the sampled
+    layers, compares them afterwards, writes a report to every sink, and forgets the copy. At all other
+    steps it counts, and that is all.
+
+    Parameters that are sharded (FSDP2, tensor parallel) are compared where they lie. Then the ranks add up
+    one small buffer for each process group, and all have the same report. All of them must watch.
+
+    Args:
+        optimizer: any torch optimiser. Neurons are those that the optimiser knows, if it is one of this
+            package or has groups from [`param_groups`][nero.param_groups]; otherwise they are found from
+            ``model``, and without one from shapes.
+        model: the model, for names, order and layouts. Needless with an optimiser that was given the model.
+        every: sample the first step, and every so many steps after it.
+        max_layers: how many layers to sample at once, in turn; ``None`` for all. Bounds the memory and the
+            time that a sampled step takes.
+        too_far: count the neurons that turn by more than this angle. By default 0.3 rad, or ten times the
+            learning rate if the optimiser is Nero and that is less.
+        constraint: measure the drift from here; by default from where the optimiser holds its neurons.
+        sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
+        every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
+
+    Example:
+        >>> from nero.diagnostics import TurningMonitor
+        >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+        >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+        >>> with TurningMonitor(optimizer, model, every=10) as monitor:
+        ...     for _ in range(20):
+        ...         optimizer.zero_grad()
+        ...         model(torch.randn(16, 8)).square().mean().backward()
+        ...         optimizer.step()
+        >>> monitor.last_report.step
+        11
+        >>> monitor.last_report["2.weight"].angle.median < 0.1
+        True
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        model: nn.Module | None = None,
+        *,
+        every: int = 100,
+        max_layers: int | None = 8,
+        too_far: float | None = None,
+        constraint: Sphere | str | None = None,
+        sinks: Sequence[Sink] = (),
+        every_rank: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"TurningMonitor watches an optimizer, not {type(optimizer).__name__}")
+        if every < 1 or (max_layers is not None and max_layers < 1):
+            raise ValueError(
+                f"every and max_layers must be at least 1, but are {every} and {max_layers}"
+            )
+        if too_far is not None and not too_far > 0:
+            raise ValueError(f"too_far is an angle in radians above 0, but is {too_far}")
+        self.optimizer = innermost(optimizer)
+        self.model = model
+        self.every, self.max_layers = every, max_layers
+        self.too_far, self.constraint = too_far, constraint
+        self.sinks, self.every_rank = list(sinks), every_rank
+        self.step = 0
+        """The number of steps seen."""
+        self.last_report: TurningReport | None = None
+        """Of the last sampled step."""
+        self._position = 0  # of the layer that is next in turn
+        self._before: list[tuple[Watched, Tensor]] = []
+        if not self._watched():
+            warnings.warn("this optimizer has no parameter with neurons to watch", stacklevel=2)
+        self._hooks = [
+            self.optimizer.register_step_pre_hook(self._before_step),
+            self.optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def detach(self) -> None:
+        """Leave the optimiser as if nobody had ever watched it."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._before = [], []
+
+    def close(self) -> None:
+        """Detach, and close those sinks that can be closed."""
+        self.detach()
+        for sink in self.sinks:
+            close = getattr(sink, "close", None)
+            if close is not None:
+                close()
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs in order to sample the same steps and layers."""
+        return {"step": self.step, "position": self._position}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on as the monitor that was saved would have."""
+        self.step, self._position = int(state_dict["step"]), int(state_dict["position"])
+
+    def _watched(self) -> list[Watched]:
+        # Anew each time: parameters are added, frozen and swapped while a model trains.
+        return watched_params(self.optimizer, self.model, self.constraint)
+
+    def _in_turn(self) -> list[Watched]:
+        watched = self._watched()
+        if self.max_layers is None or self.max_layers >= len(watched):
+            return watched
+        start = self._position % len(watched)
+        self._position = (start + self.max_layers) % len(watched)
+        chosen = {(start + i) % len(watched) for i in range(self.max_layers)}
+        return [each for i, each in enumerate(watched) if i in chosen]
+
+    @torch.no_grad()
+    def _before_step(self, *_: Any) -> None:
+        self._before = []  # of a step that has failed
+        if self.step % self.every == 0:
+            self._before = [
+                (each, _rows(each, each.param).clone(memory_format=torch.contiguous_format))
+                for each in self._in_turn()
+            ]
+        self.step += 1
+
+    @torch.no_grad()
+    def _after_step(self, *_: Any) -> None:
+        if not self._before:
+            return
+        pairs, self._before = self._before, []
+        self.last_report = self._report(pairs)
+        if self.every_rank or _is_first_rank():
+            for sink in self.sinks:
+                sink.write(self.last_report)
+
+    def _report(self, pairs: list[tuple[Watched, Tensor]]) -> TurningReport:
+        targets = [target_norms(self.optimizer, each) for each, _ in pairs]
+        turns: list[tuple[Watched, NeuronTurns]] = []
+        while pairs:  # a copy is freed as soon as it is measured
+            each, before = pairs.pop(0)
+            turns.append((each, self._measured(each, before, targets[len(turns)])))
+        watched = [each for each, _ in turns]
+        counts = skipped_counts(self.optimizer)
+        whole, totals = _made_whole(turns, counts)
+        packed = [
+            summarise(
+                all_turns,
+                _with_target(each.constraint, target),
+                fan_in=each.layout.fan_in(each.param.shape),
+                too_far=self._too_far(each),
+            )
+            for each, all_turns, target in zip(watched, whole, targets, strict=True)
+        ]
+        # Everything so far is on its way on the device; here we wait for it, once.
+        device = packed[0].device
+        totals_there = [total.reshape(1).to(device, packed[0].dtype) for total in totals]
+        numbers = torch.cat([*(p.to(device) for p in packed), *totals_there]).tolist()
+        size = len(packed[0])
+        skipped = dict(
+            zip((param for param, *_ in counts), numbers[len(packed) * size :], strict=True)
+        )
+        layers = tuple(
+            read_summary(
+                numbers[i * size : (i + 1) * size],
+                name=each.name,
+                num_neurons=each.layout.num_neurons(each.param.shape),
+                fan_in=each.layout.fan_in(each.param.shape),
+                lr=each.lr,
+                too_far=self._too_far(each),
+                num_skipped=int(skipped[each.param]) if each.param in skipped else None,
+                tolerance=balance_tolerance(each.param.dtype),
+            )
+            for i, each in enumerate(watched)
+        )
+        return TurningReport(self.step, layers, int(sum(skipped.values())) if skipped else None)
+
+    def _measured(
+        self, each: Watched, before: Tensor, target: Tensor | float | None
+    ) -> NeuronTurns:
+        grad = gradient_of(each)
+        turns = measure(
+            before,
+            _rows(each, each.param),
+            None if grad is None else neuron_rows(grad, each.layout),
+        )
+        if isinstance(target, Tensor):
+            fits = target.numel() == turns.target.numel()
+            known = target.to(turns.target) if fits else torch.full_like(turns.target, torch.nan)
+            turns = turns._replace(target=known)
+        return turns
+
+    def _too_far(self, each: Watched) -> float:
+        if self.too_far is not None:
+            return self.too_far
+        is_angle = isinstance(self.optimizer, Nero)
+        return min(TOO_FAR_RAD, TOO_FAR_LR * each.lr) if is_angle else TOO_FAR_RAD
+
+
+def _rows(each: Watched, param: Tensor) -> Tensor:
+    return neuron_rows(local_of(param.detach()), each.layout)
+
+
+def _with_target(constraint: Sphere, target: Tensor | float | None) -> Sphere:
+    # "initial" of neurons whose initial norm nobody has noted is no norm to keep.
+    return constraint if target is not None else Sphere(None, constraint.centre)
+
+
+def _made_whole(
+    turns: list[tuple[Watched, NeuronTurns]], counts: list[tuple[Tensor, Any, Tensor]]
+) -> tuple[list[NeuronTurns], list[Tensor]]:
+    params = [each.param for each, _ in turns] + [param for param, *_ in counts]
+    if any(is_sharded(param) for param in params):
+        from nero.diagnostics.gather import gather
+
+        return gather([(each.param, each.layout, mine) for each, mine in turns], counts)
+    return [mine for _, mine in turns], [count for *_, count in counts]
+
+
+def _is_first_rank() -> bool:
+    engine = torch.distributed
+    return not (engine.is_available() and engine.is_initialized()) or engine.get_rank() == 0

@@ -1,0 +1,84 @@
+"""Reports as a picture: the angles of every layer over the steps."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nero.diagnostics.report import TurningReport
+from nero.diagnostics.sinks.sink import missing
+
+_MAX_NAMES = 16
+
+
+class _Point(NamedTuple):
+    step: int
+    low: float
+    median: float
+    high: float
+
+
+class FigureSink:
+    """Draw the turning angles of every layer over the steps: the median, and where 90% of neurons are.
+
+    Args:
+        path: where `close` saves the picture; ``None`` if you `draw` it yourself.
+
+    Example:
+        >>> from nero.diagnostics import FigureSink, TurningMonitor
+        >>> model = nn.Linear(8, 4)
+        >>> optimizer = nero.Nero(model)
+        >>> figure = FigureSink()
+        >>> monitor = TurningMonitor(optimizer, sinks=[figure], every=1)
+        >>> for _ in range(3):
+        ...     model.weight.grad = torch.randn(4, 8)
+        ...     optimizer.step()
+        >>> figure.draw().axes[0].get_xlabel()
+        'step'
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        try:
+            import matplotlib  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise missing("matplotlib", "FigureSink") from error
+        self.path = path
+        self._layers: dict[str, list[_Point]] = {}
+        self._lrs: dict[int, float] = {}
+
+    def write(self, report: TurningReport) -> None:
+        """Remember the points of a report."""
+        for layer in report.layers:
+            low, *_, high = layer.angle.quantiles
+            point = _Point(report.step, low, layer.angle.median, high)
+            self._layers.setdefault(layer.name, []).append(point)
+            self._lrs[report.step] = layer.lr
+
+    def close(self) -> None:
+        """Save the picture, if there is a path and something to draw."""
+        if self.path is not None and self._layers:
+            self.draw().savefig(self.path, dpi=150)
+
+    def draw(self) -> Any:
+        """Return a matplotlib figure; its first axes hold the curves."""
+        from matplotlib import colormaps
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        axes = figure.subplots()
+        colours = colormaps["viridis"].resampled(max(len(self._layers), 2))
+        every = -(-len(self._layers) // _MAX_NAMES)  # of many layers, only some are named
+        for index, (name, points) in enumerate(self._layers.items()):
+            steps = [point.step for point in points]
+            colour = colours(index)
+            lows, highs = [p.low for p in points], [p.high for p in points]
+            axes.fill_between(steps, lows, highs, color=colour, alpha=0.12, linewidth=0)
+            label = "_" if index % every else name  # matplotlib's sign for none
+            axes.plot(steps, [p.median for p in points], color=colour, linewidth=1.6, label=label)
+        axes.plot([*self._lrs], [*self._lrs.values()], color="black", linestyle=":", label="lr")
+        axes.set_yscale("log")
+        axes.set_xlabel("step")
+        axes.set_ylabel("turning angle, radians")
+        axes.set_title("median and 5% to 95% of the neurons of each layer", loc="left", fontsize=10)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+        return figure

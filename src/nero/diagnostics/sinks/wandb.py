@@ -1,0 +1,43 @@
+"""Reports in Weights & Biases."""
+
+from importlib import import_module
+from typing import Any
+
+from nero.diagnostics.report import TurningReport
+from nero.diagnostics.sinks.scalars import all_scalars
+from nero.diagnostics.sinks.sink import missing
+
+
+class WandbSink:
+    """Log curves and histograms of every layer to a run of Weights & Biases, online or offline.
+
+    They have a step axis of their own, ``turning/step``, so that they get along with whatever else the run
+    logs and however it counts.
+
+    Args:
+        run: what ``wandb.init`` returned.
+        prefix: what names begin with.
+
+    Example:
+        >>> from nero.diagnostics import WandbSink
+        >>> sink = WandbSink(wandb.init(mode="offline"))  # doctest: +SKIP
+    """
+
+    def __init__(self, run: Any, *, prefix: str = "turning") -> None:
+        try:
+            wandb = import_module("wandb")
+        except ModuleNotFoundError as error:
+            raise missing("wandb", "WandbSink") from error
+        self.run, self.prefix = run, prefix
+        self._histogram = wandb.Histogram
+        run.define_metric(f"{prefix}/step")
+        run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+
+    def write(self, report: TurningReport) -> None:
+        """Log one row."""
+        row: dict[str, Any] = {f"{self.prefix}/step": report.step}
+        row.update(all_scalars(report, self.prefix))
+        for layer in report.layers:
+            counts, edges = [*layer.angle.histogram], [*layer.angle.EDGES]
+            row[f"{self.prefix}/{layer.name}/angle"] = self._histogram(np_histogram=(counts, edges))
+        self.run.log(row)

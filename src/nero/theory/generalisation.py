@@ -1,0 +1,156 @@
+r"""From an angle to a bound on the error rate (Equations 4 and 5, put together).
+
+An alpha-robust solution is a product of caps, so that K of them that do not intersect have a known
+measure (Equation 5). A version space of that measure bounds the average error rate of the networks
+in it (Theorem 1). Together that is a bound in terms of architecture, angle and data.
+"""
+
+from dataclasses import dataclass
+
+from nero.theory.pac_bayes import (
+    ErrorBound,
+    log_solutions_needed,
+    pac_bayes_bound,
+    samples_needed,
+)
+from nero.theory.weight_space import WeightSpace
+
+
+def log_version_space(
+    space: WeightSpace, *, angle_rad: float, log_solutions: float = 0.0, is_exact: bool = False
+) -> float:
+    r"""Compute the logarithm of the measure of a version space (Equation 5).
+
+    $$
+    \mathbb{P}[V_S] = K \cdot \mathbb{P}[\mathrm{cap}_{d-2}(\alpha)]^m
+      \geq \frac{K}{2^m} \sin^{m(d-2)} \frac{\alpha}{2}
+    $$
+
+    Layers of other fan-ins multiply.
+
+    Args:
+        space: where the neurons live; [`weight_space`][nero.theory.weight_space] reads it off a
+            model.
+        angle_rad: alpha, by which all neurons may turn at once.
+        log_solutions: the logarithm of K, the number of solutions that do not intersect.
+        is_exact: whether to compute the middle, or the paper's lower bound on the right.
+
+    Raises:
+        ValueError: if so many solutions do not fit, because together they would be more than
+            everything.
+
+    Example:
+        >>> from nero.theory import Spheres, WeightSpace, log_version_space
+        >>> space = WeightSpace((Spheres(num_neurons=10, fan_in=100),))
+        >>> round(log_version_space(space, angle_rad=0.5), 1)
+        -1375.7
+        >>> round(log_version_space(space, angle_rad=0.5, is_exact=True), 1)
+        -751.3
+    """
+    whole = log_solutions + space.log_measure(angle_rad, is_exact=True)
+    if whole > 1e-9:  # rounding aside
+        raise ValueError(
+            f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit: without "
+            f"intersecting, there are at most exp({log_solutions - whole:.6g})"
+        )
+    if is_exact:
+        return min(whole, 0.0)
+    return log_solutions + space.log_measure(angle_rad)
+
+
+@dataclass(frozen=True)
+class GeneralisationBound:
+    """What [`generalisation_bound`][nero.theory.generalisation_bound] returns.
+
+    Example:
+        >>> from nero.theory import Spheres, WeightSpace, generalisation_bound
+        >>> space = WeightSpace((Spheres(num_neurons=10, fan_in=100),))
+        >>> bound = generalisation_bound(space, num_samples=1000, angle_rad=0.5)
+        >>> bound.error_bound.is_vacuous, bound.samples_needed
+        (True, 1388)
+    """
+
+    space: WeightSpace
+    num_samples: int
+    angle_rad: float
+    delta: float
+    log_solutions: float
+    is_exact: bool
+
+    @property
+    def log_measure(self) -> float:
+        """The logarithm of the measure of the version space (Equation 5)."""
+        return log_version_space(
+            self.space,
+            angle_rad=self.angle_rad,
+            log_solutions=self.log_solutions,
+            is_exact=self.is_exact,
+        )
+
+    @property
+    def error_bound(self) -> ErrorBound:
+        """The bound itself."""
+        return pac_bayes_bound(self.log_measure, num_samples=self.num_samples, delta=self.delta)
+
+    @property
+    def samples_needed(self) -> int:
+        """Samples from which on the bound is not vacuous, for the same angle and solutions."""
+        return samples_needed(self.log_measure, delta=self.delta)
+
+    @property
+    def log_solutions_needed(self) -> float:
+        """The ln K from which on the bound is not vacuous, with as many samples as there are."""
+        return log_solutions_needed(
+            self.space.log_measure(self.angle_rad, is_exact=self.is_exact),
+            num_samples=self.num_samples,
+            delta=self.delta,
+        )
+
+
+def generalisation_bound(
+    space: WeightSpace,
+    *,
+    num_samples: int,
+    angle_rad: float,
+    delta: float = 0.05,
+    log_solutions: float = 0.0,
+    is_exact: bool = False,
+) -> GeneralisationBound:
+    r"""Bound the average error rate of the networks that fit the data (the end of section 6.2).
+
+    $$
+    \varepsilon(V_S) \leq \frac{m \ln 2 + m (d-2) \ln \frac{1}{\sin \frac{\alpha}{2}}
+      + \ln \frac{2n}{\delta} - \ln K}{n - 1}
+    $$
+
+    With ``is_exact``, the exact measure of the caps stands in for the first two terms, and the
+    bound is smaller.
+
+    Args:
+        space: where the neurons live: m neurons of fan-in d, or the layers of a model.
+        num_samples: n.
+        angle_rad: alpha, by which all neurons may turn at once without an error on the training
+            data.
+        delta: the proportion of training sets for which the bound may fail.
+        log_solutions: the logarithm of K. Nobody knows how to measure it; zero, one solution, is
+            safe.
+        is_exact: whether to take the exact measure of the caps.
+
+    Note:
+        The bound needs an alpha for which robustness is *known*. What
+        [`search_robustness`][nero.theory.search_robustness] finds is an upper bound of alpha, and
+        puts a number here that is too small.
+
+    Raises:
+        ValueError: if so many solutions of that angle do not fit into the space.
+
+    Example:
+        >>> from nero.theory import generalisation_bound, weight_space
+        >>> space = weight_space(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)))
+        >>> bound = generalisation_bound(space, num_samples=1000, angle_rad=0.5)
+        >>> round(bound.error_bound.linear, 3)
+        0.209
+    """
+    bound = GeneralisationBound(space, num_samples, angle_rad, delta, log_solutions, is_exact)
+    bound.error_bound  # noqa: B018  (raises where an argument is wrong, here and not later)
+    return bound

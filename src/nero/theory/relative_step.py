@@ -1,0 +1,165 @@
+r"""How large a step is, neuron by neuron and layer by layer (Definition 5 and Equation 2).
+
+A step of size eta is per-neuron relative if no neuron changes by more than eta times its own norm.
+Then no layer does either, because a layer's squared norm is the sum over its neurons.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nero.functional import neuron_norm, sum_dtype
+from nero.functional.relative import sum_of_squares
+from nero.layout import Overrides
+from nero.layout.groups import resolve
+from nero.tables import aligned
+from nero.theory.evaluation import check_names
+
+
+def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...] = ()) -> Tensor:
+    r"""Compute the relative step of every neuron (Definition 5).
+
+    $$
+    \frac{\lVert \Delta w \rVert_2}{\lVert w \rVert_2}
+    \qquad \text{or, without fan-in,} \qquad
+    \frac{|\Delta b|}{|b|}
+    $$
+
+    Args:
+        before: the weights, or biases, before the step.
+        after: those after it.
+        fan_in_dims: the dims that belong to one neuron; none where every element stands alone.
+
+    Returns:
+        One number a neuron, in keepdim shape and summing precision. A neuron of zeros has an
+        infinite relative step, unless it does not move.
+
+    Example:
+        >>> from nero.theory import neuron_step
+        >>> before = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+        >>> after = torch.tensor([[3.0, 3.5], [1.0, 0.2]])
+        >>> neuron_step(before, after, fan_in_dims=(1,)).flatten()
+        tensor([0.1000, 0.2000], dtype=torch.float64)
+    """
+    change = after.to(sum_dtype(after)) - before.to(sum_dtype(before))
+    return _ratio(_norms(change, fan_in_dims), _norms(before, fan_in_dims))
+
+
+def layer_step(before: Tensor, after: Tensor) -> float:
+    r"""Compute the relative step of a whole layer (Equation 2).
+
+    $$
+    \frac{\lVert \Delta W \rVert_F}{\lVert W \rVert_F}
+    = \sqrt{\frac{\sum_i \lVert \Delta w^{(i)} \rVert_2^2}{\sum_i \lVert w^{(i)} \rVert_2^2}}
+    \leq \max_i \frac{\lVert \Delta w^{(i)} \rVert_2}{\lVert w^{(i)} \rVert_2}
+    $$
+
+    Example:
+        >>> from nero.theory import layer_step
+        >>> before, after = torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 3.5]])
+        >>> layer_step(before, after)
+        0.1
+    """
+    change = after.to(sum_dtype(after)) - before.to(sum_dtype(before))
+    return _ratio(sum_of_squares(change).sqrt(), sum_of_squares(before).sqrt()).item()
+
+
+@dataclass(frozen=True)
+class ParameterStep:
+    """One parameter's part of [`relative_steps`][nero.theory.relative_steps].
+
+    Example:
+        >>> from nero.theory import ParameterStep
+        >>> step = ParameterStep("0.weight", "neuron", largest=0.01, median=0.009, layer=0.0095)
+        >>> step.layer <= step.largest  # Equation 2
+        True
+    """
+
+    name: str
+    role: str
+    largest: float
+    """Of its neurons; of its elements, where there is no fan-in."""
+    median: float
+    layer: float
+    """The relative step of the whole tensor."""
+
+
+@dataclass(frozen=True)
+class RelativeSteps:
+    """What [`relative_steps`][nero.theory.relative_steps] measured: print it, or read it.
+
+    Example:
+        >>> from nero.theory import ParameterStep, RelativeSteps
+        >>> weight = ParameterStep("0.weight", "neuron", largest=0.01, median=0.009, layer=0.0095)
+        >>> RelativeSteps((weight,)).eta
+        0.01
+    """
+
+    parameters: tuple[ParameterStep, ...]
+
+    @property
+    def eta(self) -> float:
+        """The smallest eta for which the whole step is per-neuron relative (Definition 5)."""
+        return max((p.largest for p in self.parameters), default=0.0)
+
+    def __str__(self) -> str:
+        rows = [["parameter", "role", "largest", "median", "layer"]]
+        for p in self.parameters:
+            rows.append([p.name, p.role, *(f"{x:.4f}" for x in (p.largest, p.median, p.layer))])
+        return f"{aligned(rows, left=(0, 1))}\n\nper-neuron relative for eta = {self.eta:.4f}"
+
+
+def relative_steps(
+    model: nn.Module, update: Mapping[str, Tensor], *, overrides: Overrides = ()
+) -> RelativeSteps:
+    """Measure a step of a whole model by Definition 5; the neurons come from the layouts.
+
+    Args:
+        model: the model, at the weights where the step begins; it is only read.
+        update: the step of each parameter, by name, such as
+            [`proposed_update`][nero.theory.proposed_update] returns it.
+        overrides: as in [`param_groups`][nero.param_groups].
+
+    Example:
+        >>> from nero.theory import proposed_update, relative_steps
+        >>> layers = nn.Linear(8, 16, bias=False), nn.ReLU(), nn.Linear(16, 1, bias=False)
+        >>> model = nn.Sequential(*layers)
+        >>> optimizer = nero.Nero(model)
+        >>> model(torch.randn(32, 8)).square().mean().backward()
+        >>> print(relative_steps(model, proposed_update(model, optimizer)))
+        parameter  role    largest  median   layer
+        0.weight   neuron   0.0100  0.0079  0.0081
+        2.weight   neuron   0.0077  0.0077  0.0077
+        <BLANKLINE>
+        per-neuron relative for eta = 0.0100
+    """
+    params = check_names(model, update)
+    found = []
+    for named, _, _ in resolve(model, overrides):
+        if named.name not in update:
+            continue
+        before, layout = params[named.name].detach(), named.layout
+        after = before.to(sum_dtype(before)) + update[named.name].detach()
+        is_elementwise = layout.is_elementwise(before.shape)
+        dims = () if is_elementwise else layout.fan_in_dims(before.shape)
+        steps = neuron_step(layout.view(before), layout.view(after), fan_in_dims=dims)
+        largest, median = steps.max().item(), steps.median().item()
+        found.append(
+            ParameterStep(named.name, layout.role, largest, median, layer_step(before, after))
+        )
+    return RelativeSteps(tuple(found))
+
+
+def _norms(tensor: Tensor, fan_in_dims: tuple[int, ...]) -> Tensor:
+    # A sum over no dims would be a sum over all of them.
+    if not fan_in_dims:
+        return tensor.to(sum_dtype(tensor)).abs()
+    return neuron_norm(tensor, fan_in_dims=fan_in_dims)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    without = torch.where(numerator == 0, 0.0, math.inf).to(numerator.dtype)
+    return torch.where(denominator == 0, without, numerator / denominator)

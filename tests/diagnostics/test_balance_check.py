@@ -137,3 +137,7 @@ def test_what_is_printed():
 def test_every_dtype_has_its_own_tolerance(dtype):
     model = network()[1:].to(dtype)
     assert balance_(model).is_balanced
+
+
+def test_a_network_without_neurons_says_so():
+    assert str(check_balance(nn.LayerNorm(4))) == "no neurons to balance"

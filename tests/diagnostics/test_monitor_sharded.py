@@ -68,7 +68,9 @@ def _compare(shard, make, what):
         train(alone, optimizer, steps)
     reports, num_collectives = _watched(model, make(model), steps)
     added = num_collectives - comm.get_total_counts()
-    assert added <= _num_process_groups(model) * NUM_SAMPLED, what
+    groups = _num_process_groups(model)
+    assert added <= groups * NUM_SAMPLED, what
+    assert (added > 0) == (groups > 0), what
     assert len(reports) == len(wanted) == NUM_SAMPLED
     for mine, theirs in zip(reports, wanted, strict=True):
         _assert_equal(dataclasses.asdict(mine), dataclasses.asdict(theirs), what)

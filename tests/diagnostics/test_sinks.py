@@ -37,7 +37,7 @@ def watch(*sinks, **options):
 
 
 def test_json_lines(tmp_path):
-    path = tmp_path / "turning.jsonl"
+    path = tmp_path / "not there yet" / "turning.jsonl"
     last = watch(JsonLinesSink(path))
     watch(JsonLinesSink(path))  # a resumed run goes on at the end
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -101,7 +101,7 @@ def test_live_table_shows_what_was_found():
 
 
 def test_figure(tmp_path, monkeypatch):
-    path = tmp_path / "angles.png"
+    path = tmp_path / "not there yet" / "angles.png"
     watch(sink := FigureSink(path))
     assert path.read_bytes().startswith(PNG)
     axes = sink.draw().axes[0]
@@ -112,6 +112,18 @@ def test_figure(tmp_path, monkeypatch):
     assert sink.draw().axes[0].get_legend_handles_labels()[1] == ["0.weight", "lr"]
     FigureSink(tmp_path / "nothing.png").close()
     assert not (tmp_path / "nothing.png").exists()
+
+
+def test_figure_names_the_layers_of_a_compiled_model():
+    model = torch.compile(nn.Linear(8, 4))
+    optimizer = nero.Nero(model)
+    with TurningMonitor(optimizer, sinks=[sink := FigureSink()]) as monitor:
+        for param in model.parameters():
+            param.grad = torch.randn_like(param)
+        optimizer.step()
+    assert monitor.last_report.names == ["_orig_mod.weight"]
+    labels = sink.draw().axes[0].get_legend_handles_labels()[1]
+    assert labels == ["orig_mod.weight", "lr"]
 
 
 @pytest.mark.parametrize(
@@ -143,3 +155,12 @@ def test_sinks_without_close_are_fine():
             self.report = report
 
     assert watch(sink := Last()) is sink.report
+
+
+def test_a_figure_of_neurons_that_stand_still_is_drawn(tmp_path):
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with TurningMonitor(optimizer, model, sinks=[FigureSink(tmp_path / "still.png")]):
+        model.weight.grad = torch.ones(4, 8)
+        optimizer.step()
+    assert (tmp_path / "still.png").read_bytes().startswith(PNG)

@@ -244,6 +244,7 @@ def test_neurons_that_stand_still_lack_gradients_or_turn_too_far_are_counted():
     [
         (lambda p: nero.Nero(p, lr=0.01), 0.1),
         (lambda p: nero.Nero(p, lr=0.5), 0.3),
+        (lambda p: nero.Nero(p, lr=0.0), torch.finfo(torch.float32).eps),  # as warm-ups begin
         (lambda p: torch.optim.Adam(p, lr=0.01), 0.3),
     ],
 )
@@ -339,6 +340,43 @@ def test_a_neuron_that_someone_moved_is_found():
     assert any("off its constraint" in sentence for sentence in monitor.last_report.findings())
 
 
+def test_a_layer_with_a_neuron_that_is_not_finite_is_not_balanced():
+    layer = nn.Linear(8, 4, bias=False)
+    optimizer = nero.Nero(layer)
+    monitor = TurningMonitor(optimizer)
+    with torch.no_grad():
+        layer.weight[2] = math.nan
+    layer.weight.grad = torch.randn(4, 8)
+    optimizer.step()
+    found = monitor.last_report["weight"]
+    assert found.num_undefined == 1
+    assert found.drift <= found.tolerance  # of the others
+    assert not found.is_balanced
+
+
+def test_rounding_at_a_tiny_rate_is_not_too_far():
+    """Rounded at random, bfloat16 weights turn by much more than the rate, but by less than eps."""
+    layer = nn.Linear(256, 16, bias=False).bfloat16()
+    optimizer = nero.Nero(layer, lr=1e-5, stochastic_rounding=True)
+    monitor = TurningMonitor(optimizer, every=1)
+    torch.manual_seed(0)
+    for _ in range(3):
+        layer.weight.grad = torch.randn(16, 256).bfloat16()
+        optimizer.step()
+        assert monitor.last_report["weight"].num_too_far == 0
+    assert monitor.last_report["weight"].angle.max > 10 * 1e-5
+
+
+def test_complex_parameters_are_left_out():
+    params = [nn.Parameter(torch.randn(4, 8, dtype=dtype)) for dtype in (torch.cfloat, torch.float)]
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    with TurningMonitor(optimizer) as monitor:
+        for param in params:
+            param.grad = torch.randn_like(param)
+        optimizer.step()
+    assert monitor.last_report.names == ["groups.0.params.1"]
+
+
 def test_neurons_come_from_the_optimiser_then_the_model_then_shapes():
     model = nn.ConvTranspose1d(6, 4, 3)  # neurons along dim 1
     adam = torch.optim.Adam(model.parameters())
@@ -396,11 +434,12 @@ def test_closures():
     assert monitor.last_report["weight"].angle.max > 0
 
 
-def test_a_compiled_step_is_seen():
+def test_a_compiled_step_is_seen_and_nothing_else_is_compiled():
     model = network()
     optimizer = nero.Nero(model, fused=False)
     monitor = TurningMonitor(optimizer, every=2, sinks=[reports := Reports()])
-    compiled = torch.compile(optimizer.step, backend="eager")
+    graphs = []
+    compiled = torch.compile(optimizer.step, backend=lambda graph, _: graphs.append(graph) or graph)
     alone = network()
     train(alone, nero.Nero(alone, fused=False), 4)
     generator = torch.Generator().manual_seed(1)
@@ -408,6 +447,7 @@ def test_a_compiled_step_is_seen():
         optimizer.zero_grad()
         model(torch.randn(16, 3, 4, generator=generator)).square().mean().backward()
         compiled()
+    assert len(graphs) == 1
     assert [report.step for report in reports] == [1, 3]
     assert 0 < reports[1]["4.weight"].angle.max < 0.1
     assert monitor.step == 4
@@ -455,3 +495,22 @@ def test_edges_of_histograms_reach_from_tiny_to_a_half_turn():
     assert Distribution.EDGES[0] == 0
     assert 1e-9 < Distribution.EDGES[1] < 1e-8
     assert Distribution.EDGES[-1] > math.pi
+
+
+def test_whoever_watches_inside_balanced_is_told():
+    model = network()
+    inner = torch.optim.SGD(nero.param_groups(model), lr=0.1)
+    nero.Balanced(inner)
+    with pytest.warns(UserWarning, match="attach to Balanced"):
+        TurningMonitor(inner, model)
+
+
+def test_only_a_rate_that_is_an_angle_is_compared_with_angles():
+    for make, is_angle in ((nero.Nero, True), (OPTIMIZERS["Adam"], False)):
+        model = network()
+        optimizer = make(model)
+        monitor = TurningMonitor(optimizer, model, too_far=1e-9)
+        train(model, optimizer, 1)
+        layer = monitor.last_report["0.weight"]
+        assert (layer.max_over_lr is not None) == is_angle
+        assert any("x lr" in sentence for sentence in monitor.last_report.findings()) == is_angle

@@ -139,6 +139,21 @@ def test_more_solutions_than_fit_are_refused():
         log_version_space(space, angle_rad=math.pi / 4, log_solutions=math.log(17))
 
 
+@pytest.mark.parametrize("log_solutions", [-1.0, -math.inf, math.inf, math.nan])
+def test_less_than_one_solution_is_none(log_solutions):
+    space = WeightSpace((Spheres(2, 3),))
+    with pytest.raises(ValueError, match="log_solutions is the logarithm of a number from one on"):
+        log_version_space(space, angle_rad=0.1, log_solutions=log_solutions)
+
+
+def test_as_many_solutions_as_fit_do_fit_in_a_large_space():
+    space = WeightSpace((Spheres(10**6, 1000), Spheres(777, 333)))
+    everything = -space.log_measure(0.1, is_exact=True)
+    for is_exact in (False, True):
+        options = {"angle_rad": 0.1, "log_solutions": everything * (1 + 2e-16)}
+        assert log_version_space(space, **options, is_exact=is_exact) <= 0
+
+
 class TestWeightSpace:
     def test_reads_neurons_from_layouts(self):
         model = nn.Sequential(

@@ -29,7 +29,7 @@ def test_agrees_with_a_loop_over_neurons():
 
 def test_biases_stand_alone():
     before, after = torch.tensor([1.0, -2.0, 0.0, 0.0]), torch.tensor([1.5, -2.0, 0.0, 1.0])
-    assert neuron_step(before, after).tolist() == [0.5, 0.0, 0.0, math.inf]
+    assert neuron_step(before, after, fan_in_dims=()).tolist() == [0.5, 0.0, 0.0, math.inf]
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -73,3 +73,13 @@ def test_prints_a_table():
 def test_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match="no parameter `other`"):
         relative_steps(nn.Linear(3, 2), {"other": torch.zeros(2, 3)})
+
+
+def test_a_bias_that_starts_at_zero_does_not_hide_the_neurons():
+    model = nn.Linear(3, 2).double()
+    nn.init.zeros_(model.bias)
+    update = {"weight": 0.01 * model.weight.detach(), "bias": torch.ones(2)}
+    steps = relative_steps(model, update)
+    assert steps.eta == math.inf
+    assert steps.neuron_eta == pytest.approx(0.01)
+    assert "eta = inf; the weights alone for 0.0100" in str(steps)

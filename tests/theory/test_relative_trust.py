@@ -129,19 +129,21 @@ def test_the_end_of_a_step_is_not_all_of_it():
     assert better.layers[0].largest_change == pytest.approx(10)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_steps_that_are_stable_all_along_lower_the_loss(seed):
+def test_steps_that_are_stable_all_along_lower_the_loss():
     model, loss_fn = small_problem()
-    generator = torch.Generator().manual_seed(seed)
     loss_fn(model).backward()
-    size = 10 ** torch.empty(1).uniform_(-2, 0.7, generator=generator).item()
-    update = {}
-    for name, param in model.named_parameters():
-        noise = torch.randn(param.shape, generator=generator, dtype=param.dtype)
-        update[name] = -size * (param.grad + 0.2 * param.grad.norm() * noise / noise.norm())
-    trust = relative_trust(model, loss_fn, update, num_points=16, roles=ALL_ROLES)
-    if trust.is_stable:
-        assert trust.loss_after < trust.loss
+    num_stable = 0
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        size = 10 ** torch.empty(1).uniform_(-2, 0.7, generator=generator).item()
+        update = {}
+        for name, param in model.named_parameters():
+            noise = torch.randn(param.shape, generator=generator, dtype=param.dtype)
+            update[name] = -size * (param.grad + 0.2 * param.grad.norm() * noise / noise.norm())
+        trust = relative_trust(model, loss_fn, update, num_points=16, roles=ALL_ROLES)
+        assert not trust.is_stable or trust.loss_after < trust.loss, seed
+        num_stable += trust.is_stable
+    assert 10 <= num_stable < 20
 
 
 class TestTheModelIsLeftAlone:
@@ -217,6 +219,7 @@ class TestProposedUpdate:
             lambda model: nero.Nero(model),
             lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
             lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            lambda model: nero.Balanced(torch.optim.SGD(model.parameters(), lr=0.1)),
         ],
     )
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -156,12 +156,28 @@ def test_grouped_neurons_turn_by_themselves():
     torch.testing.assert_close(turned.square().sum((1, 3)), torch.ones(2, 1, dtype=torch.float64))
 
 
+def test_ends_where_the_dtype_has_no_smaller_angles():
+    torch.manual_seed(0)
+    layer = nn.Linear(32, 3, bias=False).bfloat16()
+    nero.project_(layer)
+    inputs = torch.randn(400, 32).bfloat16()
+    best = layer(inputs).topk(2, dim=1)
+    is_clear = best.values[:, 0] > best.values[:, 1]
+    found = search_robustness(layer, inputs[is_clear], best.indices[is_clear, 0], num_starts=1)
+    assert 0 < found.angle_rad < 0.01
+    assert found.margin < 0
+
+
 def test_says_what_is_wrong():
     layer, inputs, labels, _, _ = linear_problem(0)
     with pytest.raises(ValueError, match="of 30 samples are misclassified to begin with"):
         search_robustness(layer, inputs, (labels + 1) % 4)
     with pytest.raises(ValueError, match="max_angle_rad must be above 0"):
         search_robustness(layer, inputs, labels, max_angle_rad=0.0)
+    with pytest.raises(ValueError, match="tolerance must be above 0 and below 1, but is 0"):
+        search_robustness(layer, inputs, labels, tolerance=0)
+    with pytest.raises(ValueError, match="num_steps must be 1 or more, but is 0"):
+        search_robustness(layer, inputs, labels, num_steps=0)
     layer.weight.data.add_(0.1)
     with pytest.raises(ValueError, match=r"`weight` do not have mean zero.*project_"):
         search_robustness(layer, inputs, labels)

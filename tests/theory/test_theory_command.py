@@ -41,6 +41,8 @@ def test_prints_json(capsys):
     assert bound["linear"] == pytest.approx((math.log(2000 / 0.1) - log_measure) / 999)
     assert told["bounds"]["exact"]["samples_needed"] < bound["samples_needed"]
     assert told["left_out"]["1.weight"] == "gain"
+    measures = [layer["log_measure_exact"] for layer in told["layers"]]
+    assert told["log_solutions_that_fit"] == pytest.approx(-sum(measures))
 
 
 def test_says_what_has_no_answer():
@@ -48,6 +50,8 @@ def test_says_what_has_no_answer():
         run(ASKED, nn.LayerNorm(4))
     with pytest.raises(TheoryError, match="do not fit"):
         run([*ASKED, "--log-k", "1e6"])
+    with pytest.raises(TheoryError, match="0 or more, but is -inf"):
+        run([*ASKED, "--log-k=-inf"])
     with pytest.raises(TheoryError, match="no parameter of the model"):
         run([*ASKED, "--constraint", "none"])
 

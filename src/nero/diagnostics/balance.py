@@ -28,7 +28,8 @@ def check_balance(
 ) -> BalanceReport:
     """Tell whether every neuron is balanced; if not, which are off and by how much.
 
-    Nothing is changed. With sharded parameters it communicates: ask on every rank.
+    Nothing is changed. With sharded parameters it gathers a few numbers a neuron, parameter by parameter:
+    ask on every rank.
 
     Args:
         network: a model, or an optimiser of this package, which knows its own constraints and, for

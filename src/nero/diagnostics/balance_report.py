@@ -63,6 +63,8 @@ class BalanceReport:
         """Return one line that says whether, and if not how many neurons are off."""
         total = sum(row.num_neurons for row in self.rows)
         off = sum(len(row.unbalanced) for row in self.rows)
+        if not total:
+            return "no neurons to balance"
         if self.is_balanced:
             return f"balanced: all {total:,} neurons"
         return f"not balanced: {off:,} of {total:,} neurons are off"

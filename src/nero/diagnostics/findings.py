@@ -69,12 +69,11 @@ def _found(layer: "LayerReport") -> Iterator[Finding]:
     if 0 < median < HARDLY_RAD:
         sentence = f"half of the neurons turned by {median:.0e} rad or less"
         yield Finding("hardly", -median, layer.name, sentence)
-    if not layer.is_balanced:
-        drift = max(layer.mean_drift or 0.0, layer.norm_drift or 0.0)
-        sentence = f"a neuron is off its constraint by {drift:.1e}"
-        yield Finding("drift", drift, layer.name, sentence)
+    if layer.drift > layer.tolerance:
+        sentence = f"a neuron is off its constraint by {layer.drift:.1e}"
+        yield Finding("drift", layer.drift, layer.name, sentence)
 
 
 def _too_far(layer: "LayerReport") -> str:
-    ratio = f" ({layer.angle.max / layer.lr:.0f} x lr)" if layer.lr else ""
+    ratio = f" ({layer.max_over_lr:.0f} x lr)" if layer.max_over_lr is not None else ""
     return f"turned by more than {layer.too_far:.2g} rad, one by {layer.angle.max:.2g}{ratio}"

@@ -32,7 +32,8 @@ def gather(
         counts: parameters, their layouts, and one count of each.
 
     Returns:
-        The numbers of all neurons, in an order of its own, and the counts.
+        The numbers of all neurons, in an order of its own and with gaps where ``present`` is zero, and the
+        counts.
     """
     buffers, where = [], []
     for param, layout, mine in turns:
@@ -50,7 +51,7 @@ def gather(
     whole = []
     for (param, layout, _), buffer in zip(turns, summed, strict=False):
         columns = buffer.view(len(NeuronTurns._fields), -1)
-        every = NeuronTurns(*columns[:, columns[0] > 0])
+        every = NeuronTurns(*columns)
         is_shared = isinstance(param, DTensor) and fan_in_groups(param, layout)
         whole.append(with_shared_angles(every) if is_shared else every)
     return whole, summed[len(turns) :]

@@ -23,7 +23,7 @@ from nero.diagnostics.watched import (
 )
 from nero.functional import Sphere, balance_tolerance
 from nero.functional.sharding import is_sharded, local_of
-from nero.optim import Nero
+from nero.optim import Balanced, Nero
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,15 +45,16 @@ class TurningMonitor:
     one small buffer for each process group, and all have the same report. All of them must watch.
 
     Args:
-        optimizer: any torch optimiser. Neurons are those that the optimiser knows, if it is one of this
-            package or has groups from [`param_groups`][nero.param_groups]; otherwise they are found from
-            ``model``, and without one from shapes.
+        optimizer: any torch optimiser; `Balanced` rather than the one within it. Neurons are those that
+            the optimiser knows, if it is one of this package or has groups from
+            [`param_groups`][nero.param_groups]; otherwise they are found from ``model``, and without one
+            from shapes.
         model: the model, for names, order and layouts. Needless with an optimiser that was given the model.
         every: sample the first step, and every so many steps after it.
         max_layers: how many layers to sample at once, in turn; ``None`` for all. Bounds the memory and the
             time that a sampled step takes.
         too_far: count the neurons that turn by more than this angle. By default 0.3 rad, or ten times the
-            learning rate if the optimiser is Nero and that is less.
+            learning rate if the optimiser is Nero and that is less, but no less than the dtype's eps.
         constraint: measure the drift from here; by default from where the optimiser holds its neurons.
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
         every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
@@ -104,11 +105,19 @@ class TurningMonitor:
         """Of the last sampled step."""
         self._position = 0  # of the layer that is next in turn
         self._before: list[tuple[Watched, Tensor]] = []
+        if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
+            warnings.warn(
+                "this optimizer is inside Balanced, which projects the weights after each of its steps: "
+                "attach to Balanced, to see where they end",
+                stacklevel=2,
+            )
         if not self._watched():
             warnings.warn("this optimizer has no parameter with neurons to watch", stacklevel=2)
+        # Where the step is compiled, nobody should compile the monitor with it.
+        before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
-            self.optimizer.register_step_pre_hook(self._before_step),
-            self.optimizer.register_step_post_hook(self._after_step),
+            self.optimizer.register_step_pre_hook(before),
+            self.optimizer.register_step_post_hook(after),
         ]
 
     def detach(self) -> None:
@@ -210,6 +219,7 @@ class TurningMonitor:
                 num_neurons=each.layout.num_neurons(each.param.shape),
                 fan_in=each.layout.fan_in(each.param.shape),
                 lr=each.lr,
+                lr_is_angle=isinstance(self.optimizer, Nero),
                 too_far=self._too_far(each),
                 num_skipped=int(skipped[each.param]) if each.param in skipped else None,
                 tolerance=balance_tolerance(each.param.dtype),
@@ -236,8 +246,10 @@ class TurningMonitor:
     def _too_far(self, each: Watched) -> float:
         if self.too_far is not None:
             return self.too_far
-        is_angle = isinstance(self.optimizer, Nero)
-        return min(TOO_FAR_RAD, TOO_FAR_LR * each.lr) if is_angle else TOO_FAR_RAD
+        if not isinstance(self.optimizer, Nero):
+            return TOO_FAR_RAD
+        # Rounding alone may turn a neuron by eps: at a tiny rate, that is no sign of trouble.
+        return min(TOO_FAR_RAD, max(TOO_FAR_LR * each.lr, torch.finfo(each.param.dtype).eps))
 
 
 def _rows(each: Watched, param: Tensor) -> Tensor:

@@ -54,6 +54,8 @@ class LayerReport:
     num_neurons: int
     fan_in: int
     lr: float
+    lr_is_angle: bool
+    """Whether the rate is the angle of a typical step, as Nero's is."""
     too_far: float
     """The angle from which on a turn counts as too far, in radians."""
     angle: Distribution
@@ -87,13 +89,25 @@ class LayerReport:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every neuron is where its constraint wants it, as far as its dtype can say."""
-        return max(self.mean_drift or 0.0, self.norm_drift or 0.0) <= self.tolerance
+        """Whether every neuron is where its constraint wants it, as far as its dtype can say.
+
+        A neuron that is zero or not finite is nowhere.
+        """
+        return not self.num_undefined and self.drift <= self.tolerance
+
+    @property
+    def drift(self) -> float:
+        """The larger of both drifts; 0 if nothing holds the neurons."""
+        return max(self.mean_drift or 0.0, self.norm_drift or 0.0)
+
+    @property
+    def max_over_lr(self) -> float | None:
+        """The largest angle over the learning rate; ``None`` where that rate is no angle, or zero."""
+        return self.angle.max / self.lr if self.lr_is_angle and self.lr > 0 else None
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one cell a column."""
-        ratio = self.angle.max / self.lr if self.lr else math.nan
-        measured = (self.angle.min, self.angle.median, self.angle.max, ratio)
+        measured = (self.angle.min, self.angle.median, self.angle.max, self.max_over_lr)
         counts = (self.num_still, self.num_zero_grad, self.num_too_far)
         return (
             self.name,

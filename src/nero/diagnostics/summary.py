@@ -27,7 +27,12 @@ def summarise(turns: NeuronTurns, constraint: Sphere, *, fan_in: int, too_far: f
         fan_in: of the whole neuron.
         too_far: the angle from which on a turn is counted.
     """
-    old, new = turns.old_sq.sqrt(), turns.new_sq.sqrt()
+    # What is no neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
+    is_neuron = turns.present > 0
+    angle, old, new = (
+        torch.where(is_neuron, each, torch.nan)
+        for each in (turns.angle, turns.old_sq.sqrt(), turns.new_sq.sqrt())
+    )
     relative = torch.where(old > 0, turns.change_sq.sqrt() / old, torch.nan)
     mean_drift = turns.new_sum.abs() / (math.sqrt(fan_in) * new)
     target = turns.target if constraint.radius == "initial" else constraint.radius
@@ -36,14 +41,14 @@ def summarise(turns: NeuronTurns, constraint: Sphere, *, fan_in: int, too_far: f
         (turns.change_sq.sum() / turns.old_sq.sum()).sqrt(),  # Equation 2, left
         _largest(mean_drift) if constraint.centre else new.new_tensor(-1.0),
         _largest(norm_drift),
-        (turns.angle == 0).sum(),
-        (turns.angle > too_far).sum(),
-        turns.angle.isnan().sum(),
-        (turns.grad_size == 0).sum(),
+        (angle == 0).sum(),
+        (angle > too_far).sum(),
+        (angle.isnan() & is_neuron).sum(),
+        ((turns.grad_size == 0) & is_neuron).sum(),
         (~turns.grad_size.isfinite()).sum(),
     ]
     scalars = torch.stack([number.to(new.dtype) for number in numbers])
-    return torch.cat([_distributions(torch.stack([turns.angle, relative, new])).flatten(), scalars])
+    return torch.cat([_distributions(torch.stack([angle, relative, new])).flatten(), scalars])
 
 
 def _distributions(values: Tensor) -> Tensor:
@@ -66,7 +71,7 @@ def _distributions(values: Tensor) -> Tensor:
 
 def _largest(values: Tensor) -> Tensor:
     # A neuron that is zero or not finite drifts by NaN; it is counted elsewhere. Below zero means: none.
-    return values.nan_to_num(nan=-1.0).amax()
+    return torch.where(values.isnan(), -1.0, values).amax()
 
 
 def read_distribution(numbers: Sequence[float]) -> tuple[int, float, tuple[float, ...], list[int]]:

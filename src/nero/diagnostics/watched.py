@@ -56,6 +56,8 @@ def watched_params(
 ) -> list[Watched]:
     """Find the parameters that have neurons and can be trained, in the order of ``model`` if it is given.
 
+    Complex ones are left out.
+
     The optimiser's own layouts come first, where it has any; then those of the modules; then shapes.
 
     Args:
@@ -73,6 +75,8 @@ def watched_params(
     found = []
     for param, group, place, fallback_name in _members(optimizer.param_groups):
         if not param.requires_grad or param.is_meta or not param.numel():
+            continue
+        if not param.is_floating_point():  # complex numbers have other angles
             continue
         module = by_module.get(param)  # type: ignore[call-overload]
         if _has_layouts(optimizer, group):

@@ -102,7 +102,7 @@ def text(paper: GeneralisationBound, exact: GeneralisationBound) -> str:
         ],
         ["the same, by the middle of Eq. 4", *(_number(b.error_bound.error) for b in both)],
         ["n from which it is below 1", *(f"{b.samples_needed:,}" for b in both)],
-        ["ln K from which it is below 1", *(_number(b.log_solutions_needed) for b in both)],
+        ["ln K beyond which it is below 1", *(_number(b.log_solutions_needed) for b in both)],
         ["ln K that fits, at most", "", _number(-space.log_measure(angle, is_exact=True))],
     ]
     title = (
@@ -141,6 +141,7 @@ def as_dict(paper: GeneralisationBound, exact: GeneralisationBound) -> dict[str,
         "angle_rad": angle,
         "delta": paper.delta,
         "log_solutions": paper.log_solutions,
+        "log_solutions_that_fit": -space.log_measure(angle, is_exact=True),
         "num_neurons": space.num_neurons,
         "num_dims": space.num_dims,
         "layers": layers,
@@ -167,18 +168,18 @@ def _samples(text: str) -> int:
 
 
 def _angle(text: str) -> float:
-    return _between(text, math.pi, "an angle in radians, above 0 and at most pi")
+    return _between(text, math.pi, "an angle in radians, from 1e-300 to pi", smallest=1e-300)
 
 
 def _proportion(text: str) -> float:
     return _between(text, 1.0, "a proportion, above 0 and at most 1")
 
 
-def _between(text: str, largest: float, what: str) -> float:
+def _between(text: str, largest: float, what: str, *, smallest: float = math.ulp(0.0)) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value <= largest:
+    if not smallest <= value <= largest:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value

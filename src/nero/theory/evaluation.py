@@ -7,6 +7,7 @@ by dropout.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 import torch
@@ -36,10 +37,23 @@ def evaluate(model: nn.Module, function: LossFn, weights: Mapping[str, Tensor]) 
     """
     stand_ins = {f"model.{name}": buffer.clone() for name, buffer in model.named_buffers()}
     stand_ins |= {f"model.{name}": weight for name, weight in weights.items()}
-    devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
-    with torch.random.fork_rng(sorted(devices)):
+    with kept_random_state(model):
         result: Tensor = functional_call(_Function(model, function), stand_ins, ())
     return result
+
+
+def kept_random_state(model: nn.Module) -> AbstractContextManager[None]:
+    """Return a context after which random numbers go on as if it had not been there.
+
+    Example:
+        >>> from nero.theory.evaluation import kept_random_state
+        >>> with kept_random_state(nn.Linear(1, 1)):
+        ...     first = torch.rand(1)
+        >>> bool(torch.rand(1) == first)
+        True
+    """
+    devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
+    return torch.random.fork_rng(sorted(devices))
 
 
 def loss_and_gradients(

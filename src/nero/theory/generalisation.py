@@ -5,6 +5,7 @@ measure (Equation 5). A version space of that measure bounds the average error r
 in it (Theorem 1). Together that is a bound in terms of architecture, angle and data.
 """
 
+import math
 from dataclasses import dataclass
 
 from nero.theory.pac_bayes import (
@@ -36,8 +37,8 @@ def log_version_space(
         is_exact: whether to compute the middle, or the paper's lower bound on the right.
 
     Raises:
-        ValueError: if so many solutions do not fit, because together they would be more than
-            everything.
+        ValueError: if there is less than one solution, or so many that together they would be
+            more than everything.
 
     Example:
         >>> from nero.theory import Spheres, WeightSpace, log_version_space
@@ -47,8 +48,13 @@ def log_version_space(
         >>> round(log_version_space(space, angle_rad=0.5, is_exact=True), 1)
         -751.3
     """
+    if not 0 <= log_solutions < math.inf:
+        raise ValueError(
+            f"log_solutions is the logarithm of a number from one on, so 0 or more, but is "
+            f"{log_solutions!r}"
+        )
     whole = log_solutions + space.log_measure(angle_rad, is_exact=True)
-    if whole > 1e-9:  # rounding aside
+    if whole > 1e-9 + 1e-12 * log_solutions:  # rounding aside
         raise ValueError(
             f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit: without "
             f"intersecting, there are at most exp({log_solutions - whole:.6g})"
@@ -99,7 +105,10 @@ class GeneralisationBound:
 
     @property
     def log_solutions_needed(self) -> float:
-        """The ln K from which on the bound is not vacuous, with as many samples as there are."""
+        """The ln K beyond which the bound is not vacuous, with as many samples as there are.
+
+        So many may not fit: see [`log_version_space`][nero.theory.log_version_space].
+        """
         return log_solutions_needed(
             self.space.log_measure(self.angle_rad, is_exact=self.is_exact),
             num_samples=self.num_samples,

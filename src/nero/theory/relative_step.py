@@ -19,7 +19,7 @@ from nero.tables import aligned
 from nero.theory.evaluation import check_names
 
 
-def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...] = ()) -> Tensor:
+def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
     r"""Compute the relative step of every neuron (Definition 5).
 
     $$
@@ -31,7 +31,7 @@ def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...] =
     Args:
         before: the weights, or biases, before the step.
         after: those after it.
-        fan_in_dims: the dims that belong to one neuron; none where every element stands alone.
+        fan_in_dims: the dims that belong to one neuron; ``()`` where every element stands alone.
 
     Returns:
         One number a neuron, in keepdim shape and summing precision. A neuron of zeros has an
@@ -105,11 +105,19 @@ class RelativeSteps:
         """The smallest eta for which the whole step is per-neuron relative (Definition 5)."""
         return max((p.largest for p in self.parameters), default=0.0)
 
+    @property
+    def neuron_eta(self) -> float:
+        """The same of neurons' weights alone: a bias that starts at zero makes ``eta`` infinite."""
+        return max((p.largest for p in self.parameters if p.role == "neuron"), default=0.0)
+
     def __str__(self) -> str:
         rows = [["parameter", "role", "largest", "median", "layer"]]
         for p in self.parameters:
             rows.append([p.name, p.role, *(f"{x:.4f}" for x in (p.largest, p.median, p.layer))])
-        return f"{aligned(rows, left=(0, 1))}\n\nper-neuron relative for eta = {self.eta:.4f}"
+        told = f"per-neuron relative for eta = {self.eta:.4f}"
+        if self.neuron_eta != self.eta:
+            told += f"; the weights alone for {self.neuron_eta:.4f}"
+        return f"{aligned(rows, left=(0, 1))}\n\n{told}"
 
 
 def relative_steps(

@@ -18,7 +18,7 @@ from nero.functional.relative import sum_of_squares
 from nero.layout import Overrides
 from nero.layout.groups import resolve
 from nero.tables import aligned
-from nero.theory.evaluation import LossFn, check_names, loss_and_gradients
+from nero.theory.evaluation import LossFn, check_names, kept_random_state, loss_and_gradients
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,8 @@ def relative_trust(
 def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return what ``optimizer.step()`` would add to each parameter, without taking the step.
 
-    A copy of the model and the optimiser takes it. Their gradients must be there already.
+    A copy of the model and the optimiser takes it. Their gradients must be there already, so optimisers
+    that need a closure, such as LBFGS, propose nothing.
 
     Returns:
         The step of every parameter that the optimiser would change, by name, in float64.
@@ -204,7 +205,8 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
     others = dict(other_model.named_parameters())
     for name, param in params.items():
         others[name].grad = None if param.grad is None else param.grad.clone()
-    other_optimizer.step()
+    with kept_random_state(model):
+        other_optimizer.step()
     update = {
         name: _precise(others[name].detach()) - _precise(param.detach())
         for name, param in params.items()

@@ -32,7 +32,7 @@ class RobustnessSearch:
     angle_rad: float
     """An upper bound of alpha: turned by no more than this, the network errs. Infinity if none."""
     searched_rad: float
-    """The largest angle below that at which the search found nothing. That is no proof."""
+    """The largest angle below that at which the search found nothing, or zero. That is no proof."""
     sample: int
     """Which sample the turned network misclassifies; -1 if none."""
     margin: float
@@ -111,6 +111,10 @@ def search_robustness(
     """
     if not 0 < max_angle_rad <= math.pi:
         raise ValueError(f"max_angle_rad must be above 0 and at most pi, but is {max_angle_rad!r}")
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must be above 0 and below 1, but is {tolerance!r}")
+    if num_steps < 1:
+        raise ValueError(f"num_steps must be 1 or more, but is {num_steps}")
     neurons = TurnableNeurons(model, inputs, labels, constraint=constraint, overrides=overrides)
     margins = neurons.margins(neurons.origin)
     if (margins <= 0).any():
@@ -129,8 +133,11 @@ def search_robustness(
         attempts = (_descend(neurons, start, angle, num_steps, sample) for start, sample in starts)
         broken = next((weights for weights in attempts if weights is not None), None)
         if broken is not None:
-            found = _shorten(neurons, broken)
-            high = neurons.largest_angle(found)
+            shorter = _shorten(neurons, broken)
+            turned = neurons.largest_angle(shorter)
+            if found is not None and turned >= high:
+                break  # rounding to the model's dtype turns neurons as far: it has no smaller angles
+            found, high = shorter, turned
             low = low if low < high else 0.0  # a search failed where a shorter rotation was enough
         elif found is None:
             return RobustnessSearch(math.inf, max_angle_rad, -1, math.nan, {})

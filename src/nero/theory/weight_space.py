@@ -43,6 +43,7 @@ class Spheres:
     name: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "constraint", as_constraint(self.constraint))  # or a name of one
         if self.num_neurons < 1 or self.fan_in < 2:
             raise ValueError(
                 f"there is no sphere for {self.num_neurons} neurons of fan-in {self.fan_in}: it "

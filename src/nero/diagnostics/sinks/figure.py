@@ -20,7 +20,8 @@ class FigureSink:
     """Draw the turning angles of every layer over the steps: the median, and where 90% of neurons are.
 
     Args:
-        path: where `close` saves the picture; ``None`` if you `draw` it yourself.
+        path: where `close` saves the picture, in a directory that is made if there is none; ``None`` if you
+            `draw` it yourself.
 
     Example:
         >>> from nero.diagnostics import FigureSink, TurningMonitor
@@ -40,7 +41,9 @@ class FigureSink:
             import matplotlib  # noqa: F401
         except ModuleNotFoundError as error:
             raise missing("matplotlib", "FigureSink") from error
-        self.path = path
+        self.path = None if path is None else Path(path)
+        if self.path is not None:  # now, and not after hours of training
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         self._layers: dict[str, list[_Point]] = {}
         self._lrs: dict[int, float] = {}
 
@@ -50,7 +53,8 @@ class FigureSink:
             low, *_, high = layer.angle.quantiles
             point = _Point(report.step, low, layer.angle.median, high)
             self._layers.setdefault(layer.name, []).append(point)
-            self._lrs[report.step] = layer.lr
+            if layer.lr_is_angle:
+                self._lrs[report.step] = max(layer.lr, self._lrs.get(report.step, 0.0))
 
     def close(self) -> None:
         """Save the picture, if there is a path and something to draw."""
@@ -71,10 +75,13 @@ class FigureSink:
             colour = colours(index)
             lows, highs = [p.low for p in points], [p.high for p in points]
             axes.fill_between(steps, lows, highs, color=colour, alpha=0.12, linewidth=0)
-            label = "_" if index % every else name  # matplotlib's sign for none
+            # Matplotlib leaves out labels that begin so, such as the names in a compiled model.
+            label = "_" if index % every else name.lstrip("_")
             axes.plot(steps, [p.median for p in points], color=colour, linewidth=1.6, label=label)
-        axes.plot([*self._lrs], [*self._lrs.values()], color="black", linestyle=":", label="lr")
-        axes.set_yscale("log")
+        if self._lrs:
+            axes.plot([*self._lrs], [*self._lrs.values()], color="black", linestyle=":", label="lr")
+        if any(point.high > 0 for points in self._layers.values() for point in points):
+            axes.set_yscale("log")
         axes.set_xlabel("step")
         axes.set_ylabel("turning angle, radians")
         axes.set_title("median and 5% to 95% of the neurons of each layer", loc="left", fontsize=10)

@@ -10,7 +10,7 @@ class JsonLinesSink:
     """Append every report to a file, a line of JSON each, with histograms and all.
 
     Args:
-        path: the file. A resumed run goes on at its end.
+        path: the file; its directory is made if there is none. A resumed run goes on at its end.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -28,6 +28,7 @@ class JsonLinesSink:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, report: TurningReport) -> None:
         """Append a line."""

@@ -28,6 +28,8 @@ def scalars_of(layer: LayerReport) -> dict[str, float]:
         "still": float(layer.num_still),
         "zero_grad": float(layer.num_zero_grad),
         "too_far": float(layer.num_too_far),
+        "undefined": float(layer.num_undefined),
+        "nonfinite_grad": float(layer.num_nonfinite_grad),
     }
 
 

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from benchmarks.gpt_training import add_arguments, random_tokens, train_once
 from benchmarks.shapes import SHAPES
-from benchmarks.training_share import train_once
 from nero import Nero
 from nero.bench import Spread, environment, spread
 from nero.bench.command import progress
@@ -64,7 +64,6 @@ def measure(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Rounds:
     """Time training steps of each kind in turn; up to twice as many rounds are made as are wanted."""
-    vocabulary = cast(nn.Embedding, model.get_submodule("tokens")).num_embeddings
     made = Rounds({kind: [] for kind in KINDS})
     others = OthersClock()
     position = {"step": 0, "position": 0}
@@ -73,7 +72,7 @@ def measure(
         # The order turns round, so that no kind always follows the same one.
         for kind in KINDS if num % 2 else reversed(KINDS):
             on_progress(f"round {num} of {rounds}, {kind}")
-            tokens = torch.randint(vocabulary, (batch, length + 1))
+            tokens = random_tokens(model, batch, length)
             if kind == "alone":
                 seconds[kind] = sum(train_once(model, tokens, optimizer.step))
                 continue
@@ -102,16 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.monitor_overhead", description=__doc__
     )
-    shapes = [name for name in SHAPES if name.startswith("gpt")]
-    parser.add_argument("--shape", default="gpt2-124m", choices=shapes)
+    add_arguments(parser, shape="gpt2-124m", batch=4)
     parser.add_argument("--optimizer", default="nero", choices=[*OPTIMIZERS])
     parser.add_argument("--every", type=int, default=100, help="(default: %(default)s)")
     parser.add_argument("--max-layers", type=int, default=8, help="0 for all (%(default)s)")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads)

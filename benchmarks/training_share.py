@@ -7,16 +7,15 @@ whose OpenMP threads still spin and whose gradients are new.
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
+from benchmarks.gpt_training import add_arguments, random_tokens, train_once
 from benchmarks.rivals import RIVALS
 from benchmarks.shapes import SHAPES
 from nero.bench import Spread, environment, spread
@@ -55,7 +54,6 @@ def train(
 
     Rounds in which other processes used the machine are left out; up to twice as many are made.
     """
-    vocabulary = cast(nn.Embedding, model.get_submodule("tokens")).num_embeddings
     steps = {name: RIVALS[name].build(model).step for name in rivals}
     times = {name: Times() for name in rivals}
     others = OthersClock()
@@ -63,7 +61,7 @@ def train(
         made = {}
         for name, step in steps.items():
             on_progress(f"round {num} of {rounds}, {name}")
-            tokens = torch.randint(vocabulary, (batch, length + 1))
+            tokens = random_tokens(model, batch, length)
             made[name] = train_once(model, tokens, step)
         is_calm = others.share() <= OTHERS_LIMIT
         for name, (gradient_seconds, step_seconds) in made.items():
@@ -79,31 +77,13 @@ def train(
     return times
 
 
-def train_once(model: nn.Module, tokens: Tensor, step: Callable[[], object]) -> tuple[float, float]:
-    """Train on one batch; return the seconds of the gradient and of the optimiser's step."""
-    start = time.perf_counter()
-    model.zero_grad()
-    logits = model(tokens[:, :-1])
-    cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
-    middle = time.perf_counter()
-    step()
-    return middle - start, time.perf_counter() - middle
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the measurement and return an exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.training_share", description=__doc__
     )
-    parser.add_argument(
-        "--shape", default="gpt-small", choices=[n for n in SHAPES if n.startswith("gpt")]
-    )
+    add_arguments(parser, shape="gpt-small", batch=8)
     parser.add_argument("--rivals", default=DEFAULT_RIVALS, metavar="NAME,...")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads)

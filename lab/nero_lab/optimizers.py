@@ -152,9 +152,9 @@ def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
     return [param for param in model.parameters() if param.ndim == 2 and id(param) not in is_outer]
 
 
-_NERO = (0.003, 0.01, 0.02, 0.03, 0.06)
+_NERO = (0.01, 0.03, 0.06, 0.1, 0.2)
 _ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-_LAMB = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+_LAMB = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 _MOMENTUM = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
 
 _NERO_DIFFERS = (
@@ -207,7 +207,7 @@ OPTIMIZERS: dict[str, Entry] = {
     "prodigy": Entry(
         _prodigy,
         1.0,
-        (0.25, 0.5, 1.0, 2.0, 4.0),
+        (0.5, 1.0, 2.0, 4.0, 8.0),
         "Prodigy, which finds its own rate; its d_coef is what is tuned",
     ),
 }

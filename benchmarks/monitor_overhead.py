@@ -8,7 +8,7 @@ machine are left out. The mean cost of a run follows: idle, and a sample every s
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,6 @@ from nero.diagnostics import TurningMonitor
 from nero.tables import aligned
 
 KINDS = ("alone", "idle", "sampled")
-OPTIMIZERS: Mapping[str, Callable[[nn.Module], Optimizer]] = {
-    "nero": Nero,
-    "adamw": lambda model: torch.optim.AdamW(model.parameters(), fused=True),
-}
 
 
 @dataclass
@@ -102,7 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.monitor_overhead", description=__doc__
     )
     add_arguments(parser, shape="gpt2-124m", batch=4)
-    parser.add_argument("--optimizer", default="nero", choices=[*OPTIMIZERS])
     parser.add_argument("--every", type=int, default=100, help="(default: %(default)s)")
     parser.add_argument("--max-layers", type=int, default=8, help="0 for all (%(default)s)")
     args = parser.parse_args(argv)
@@ -114,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with progress() as tell:
             made = measure(
                 model,
-                OPTIMIZERS[args.optimizer](model),
+                Nero(model),
                 batch=args.batch,
                 length=args.length,
                 rounds=args.rounds,
@@ -124,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         torch.set_num_threads(threads)
     print(
-        f"{args.shape}, {args.optimizer}, batch {args.batch} x {args.length}, {args.threads} threads, "
+        f"{args.shape}, batch {args.batch} x {args.length}, {args.threads} threads, "
         f"{args.max_layers or 'all'} layers a sample; {made.num_disturbed} rounds left out"
     )
     print(aligned(_rows(made)))

@@ -1,6 +1,7 @@
 """Does the command run, and add up?"""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,3 +27,12 @@ def test_the_mean_counts_samples_as_often_as_they_happen():
     assert made.mean_overhead(100) == pytest.approx(0.012)
     assert made.mean_overhead(1) == pytest.approx(0.21)
     assert monitor_overhead._rows(made)[3][:3] == ["sampled", "1815", "21.00%"]
+
+
+def test_the_page_says_what_was_measured():
+    root = Path(__file__).parents[2]
+    record = json.loads((root / "benchmarks" / "reports" / "2026-11-15-monitor.json").read_text())
+    page = (root / "docs" / "how-to" / "monitor.md").read_text()
+    assert record["mean"] < 0.02  # the promise
+    assert f"{record['mean']:.1%} in the mean" in page
+    assert f"took {record['overhead']['sampled']['median']:.0%} longer" in page

@@ -156,6 +156,14 @@ def test_grouped_neurons_turn_by_themselves():
     torch.testing.assert_close(turned.square().sum((1, 3)), torch.ones(2, 1, dtype=torch.float64))
 
 
+def test_a_neuron_of_zeros_does_not_turn():
+    layer = nn.Linear(2, 3, bias=False)
+    layer.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    found = search_robustness(layer, torch.eye(2), torch.tensor([0, 1]))
+    assert 0.785 <= found.angle_rad < 0.79  # as if it were not there: both others are halfway
+    assert not found.weights["weight"][2].any()
+
+
 def test_ends_where_the_dtype_has_no_smaller_angles():
     torch.manual_seed(0)
     layer = nn.Linear(32, 3, bias=False).bfloat16()

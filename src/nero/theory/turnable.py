@@ -102,9 +102,8 @@ class TurnableNeurons:
     def first_order_angle(self, sample: int) -> float:
         """Return the angle at which a sample would be misclassified if its margin were linear."""
         margin, grads = self.margin_gradient(self.origin, sample)
-        slope = (
-            0.0  # turned by alpha, a neuron can lower the margin by alpha * ||w|| * ||g across w||
-        )
+        # Turned by alpha, a neuron can lower the margin by alpha * ||w|| * ||g across w||.
+        slope = 0.0
         for name, weight in self.origin.items():
             w, g = self._view(name, weight), self._view(name, grads[name])
             dims = self._options[name]["fan_in_dims"]
@@ -159,7 +158,8 @@ class TurnableNeurons:
 
     def _angles(self, name: str, weight: Tensor) -> Tensor:
         views = self._view(name, self.origin[name]), self._view(name, weight)
-        return turning_angle(*views, fan_in_dims=self._options[name]["fan_in_dims"])
+        angles = turning_angle(*views, fan_in_dims=self._options[name]["fan_in_dims"])
+        return angles.nan_to_num(0.0)  # a neuron of zeros has no direction, and does not turn
 
     def _view(self, name: str, weight: Tensor) -> Tensor:
         return self._layouts[name].view(weight)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+FILE_NAME = "checkpoint.pt"
+
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint, so that a kill at any moment leaves the old one or the new one."""
@@ -28,11 +30,25 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     return state
 
 
-def random_states() -> list[dict[str, Any]]:
-    """Return the states of every rank's generators."""
+def of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what each rank has of its own, in their order; every rank must ask."""
+    if not dist.is_initialized():
+        return [own]
+    gathered: list[dict[str, Any]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(gathered, own)
+    return gathered
+
+
+def of_this_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return this rank's part of what ``of_all_ranks`` has brought together."""
+    return gathered[dist.get_rank() if dist.is_initialized() else 0]
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of every generator of this process."""
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
-    own = {
+    return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         "numpy": [
@@ -44,20 +60,14 @@ def random_states() -> list[dict[str, Any]]:
         ],
         "python": [version, list(internal), gauss_next],
     }
-    if not dist.is_initialized():
-        return [own]
-    states: list[dict[str, Any]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(states, own)
-    return states
 
 
-def set_random_states(states: list[dict[str, Any]]) -> None:
-    """Put this rank's generators back."""
-    own = states[dist.get_rank() if dist.is_initialized() else 0]
-    torch.set_rng_state(own["torch"].cpu())
-    if own["cuda"] is not None:
-        torch.cuda.set_rng_state(own["cuda"].cpu())
-    kind, keys, position, has_gauss, gauss = own["numpy"]
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put the generators of this process back."""
+    torch.set_rng_state(state["torch"].cpu())
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"].cpu())
+    kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), position, has_gauss, gauss))
-    version, internal, gauss_next = own["python"]
+    version, internal, gauss_next = state["python"]
     random.setstate((version, tuple(internal), gauss_next))

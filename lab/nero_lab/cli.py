@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,8 @@ _NEEDS = "nero-lab needs more than the optimiser does: pip install 'nero-optim[l
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``nero-lab`` command and return its exit code."""
     try:
-        from nero_lab.config import ConfigError
-        from nero_lab.data.files import DataError
+        import nero_lab.tasks  # noqa: F401  # stands for what every command needs
+        from nero_lab.errors import ConfigError, DataError
     except ModuleNotFoundError as error:
         print(_NEEDS.format(error.name), file=sys.stderr)
         return 2
@@ -49,13 +50,17 @@ def _run(args: argparse.Namespace) -> int:
         epochs=args.epochs,
     )
     record = run(config, _place(args))
-    metric = config.described.metric
-    print(
-        f"{config.name}: {record.status}, {metric.label} {record.last(metric.name):.4g}"
-        f" (best {record.best(metric.name, higher_is_better=metric.higher_is_better):.4g}),"
-        f" records in {args.runs_dir / config.name}"
-    )
+    if os.environ.get("RANK", "0") == "0":
+        print(f"{config.name}: {_ending(config, record)}, records in {args.runs_dir / config.name}")
     return 0
+
+
+def _ending(config: Any, record: Any) -> str:
+    metric = config.described.metric
+    if record.status == "diverged":
+        return f"diverged: {record.end['message']}"
+    best = record.best(metric.name, higher_is_better=metric.higher_is_better)
+    return f"{record.status}, {metric.label} {record.last(metric.name):.4g} (best {best:.4g})"
 
 
 def _sweep(args: argparse.Namespace) -> int:
@@ -89,26 +94,30 @@ def _parser() -> argparse.ArgumentParser:
         description="The experiments of the Nero paper, and a comparison with today's optimisers.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-
     listing = commands.add_parser(
         "list", help="every task: figure, data, size and time at each scale"
     )
     listing.set_defaults(function=_list)
+    _add_run_options(commands.add_parser("run", help="one run; goes on where it was interrupted"))
+    _add_sweep_options(
+        commands.add_parser("sweep", help="many runs, on Ray; goes on where it was interrupted")
+    )
+    _add_report_options(commands.add_parser("report", help="figures and tables from records"))
+    return parser
 
-    run = commands.add_parser("run", help="one run; goes on where it was interrupted")
-    run.add_argument("task")
-    run.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
-    run.add_argument(
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    _add_budget(parser)
+    parser.add_argument(
         "--optimizer",
         default="nero",
         metavar="NAME",
         help="a name, or package.module:function of (model, lr) (default: %(default)s)",
     )
-    run.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
-    run.add_argument("--seed", type=int, default=0)
-    run.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
-    run.add_argument("--epochs", type=int, help="instead of the recipe's")
-    run.add_argument(
+    parser.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
+    parser.add_argument(
         "--set",
         type=_option,
         action="append",
@@ -116,50 +125,50 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="an option of the recipe",
     )
-    _add_places(run)
-    run.set_defaults(function=_run)
+    _add_places(parser)
+    parser.set_defaults(function=_run)
 
-    sweep = commands.add_parser("sweep", help="many runs, on Ray; goes on where it was interrupted")
-    sweep.add_argument("task")
-    sweep.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
-    sweep.add_argument(
+
+def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    _add_budget(parser)
+    parser.add_argument(
         "--optimizers", type=_names, default=["nero"], metavar="NAME,...", help="(default: nero)"
     )
-    sweep.add_argument(
+    parser.add_argument(
         "--lrs",
         type=_numbers,
         metavar="LR,...",
         help="rates for each (default: each optimiser's own grid)",
     )
-    sweep.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
-    sweep.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
-    sweep.add_argument("--epochs", type=int, help="instead of the recipe's")
-    sweep.add_argument("--address", help="of a Ray cluster (default: one is started here)")
-    sweep.add_argument(
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
+    parser.add_argument("--address", help="of a Ray cluster (default: one is started here)")
+    parser.add_argument(
         "--cpus-per-run", type=int, default=1, metavar="N", help="(default: %(default)s)"
     )
-    sweep.add_argument(
+    parser.add_argument(
         "--gpus-per-run", type=float, default=0, metavar="N", help="(default: %(default)s)"
     )
-    _add_places(sweep)
-    sweep.set_defaults(function=_sweep)
+    _add_places(parser)
+    parser.set_defaults(function=_sweep)
 
-    report = commands.add_parser("report", help="figures and tables from records")
-    report.add_argument(
-        "--results",
-        type=Path,
-        default=Path("lab/results"),
-        help="folder of records (default: %(default)s)",
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    for name, default, what in (
+        ("--results", Path("lab/results"), "folder of records"),
+        ("--out", Path("lab/report"), "folder of the page"),
+    ):
+        parser.add_argument(name, type=Path, default=default, help=f"{what} (default: %(default)s)")
+    parser.add_argument(
+        "--scale", help="paper, cpu or smoke (default: that with most optimisers, for each task)"
     )
-    report.add_argument(
-        "--out",
-        type=Path,
-        default=Path("lab/report"),
-        help="folder of the page (default: %(default)s)",
-    )
-    report.add_argument("--scale", help="paper, cpu or smoke (default: the largest with records)")
-    report.set_defaults(function=_report)
-    return parser
+    parser.set_defaults(function=_report)
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task")
+    parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +184,9 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    name, _, value = text.partition("=")
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     try:
         return name, ast.literal_eval(value)
     except (SyntaxError, ValueError):

@@ -1,19 +1,17 @@
 """The configuration of one run, and the name and command that follow from it."""
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nero_lab.errors import ConfigError
 from nero_lab.optimizers import OPTIMIZERS, Entry, find_optimizer
 from nero_lab.schedules import Constant, Schedule
 from nero_lab.task import Recipe, Task
 from nero_lab.tasks import TASKS
-
-
-class ConfigError(ValueError):
-    """A run was asked for that cannot be."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,10 @@ class RunConfig:
             _check("variant", self.variant, self.described.variants)
         for name in self.options:
             _check("option", name, self.described.recipes[self.scale].options)
+        if self.epochs is not None and self.epochs < 1:
+            raise ConfigError(f"a run needs at least one epoch, not {self.epochs}")
+        if self.lr is not None and not 0 <= self.lr < math.inf:
+            raise ConfigError(f"a learning rate must be finite and not negative, not {self.lr}")
         if self.lr is None:
             lr = self.described.lrs.get(self.optimizer, self.entry.lr)
             object.__setattr__(self, "lr", lr)

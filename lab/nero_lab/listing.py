@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nero_lab.optimizers import OPTIMIZERS
-from nero_lab.task import Recipe
+from nero_lab.task import Recipe, Task
 from nero_lab.tasks import TASKS
 
 
@@ -20,12 +20,26 @@ def print_tasks() -> None:
         for scale, recipe in task.recipes.items():
             recipes.add_row(scale, _size(recipe), recipe.takes)
         console.print(recipes)
+        for names, grid in _own_grids(task).items():
+            console.print(f"  rates of a sweep of {names}: {_rates(grid)}", soft_wrap=True)
         console.print()
-    optimizers = Table("optimiser", "what", "rates of a sweep", box=None)
+    optimizers = Table("optimiser", "what", "rates of a sweep elsewhere", box=None)
     optimizers.columns[0].no_wrap = True
     for name, entry in OPTIMIZERS.items():
-        optimizers.add_row(name, entry.about, ", ".join(f"{lr:g}" for lr in entry.grid))
+        optimizers.add_row(name, entry.about, _rates(entry.grid))
     console.print(optimizers)
+
+
+def _own_grids(task: Task) -> dict[str, tuple[float, ...]]:
+    """Return the grids that a task has for some optimisers, by the names of all that share one."""
+    sharing: dict[tuple[float, ...], list[str]] = {}
+    for name, grid in task.grids.items():
+        sharing.setdefault(grid, []).append(name)
+    return {", ".join(names): grid for grid, names in sharing.items()}
+
+
+def _rates(grid: tuple[float, ...]) -> str:
+    return ", ".join(f"{lr:g}" for lr in grid)
 
 
 def _size(recipe: Recipe) -> str:

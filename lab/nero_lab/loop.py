@@ -101,7 +101,8 @@ class Loop:
             return None
         self.step, self.seconds_before = state["step"], state["seconds"]
         self._peak_before = state["peak_memory_bytes"]
-        self.sums = {name: (total, count) for name, (total, count) in state["sums"].items()}
+        own = checkpoint.of_this_rank(state["ranks"])
+        self.sums = {name: (total, count) for name, (total, count) in own["sums"].items()}
         for name, module in self._modules.items():
             module.load_state_dict(state["players"][name])
             for optimizer, saved in zip(
@@ -109,7 +110,7 @@ class Loop:
             ):
                 optimizer.load_state_dict(saved)
         self.experiment.load_state_dict(state["experiment"])
-        checkpoint.set_random_states(state["random"])
+        checkpoint.set_random_state(own["random"])
         size: int = state["records_size"]
         return size
 
@@ -231,20 +232,24 @@ class Loop:
         return [o for owned in self.optimizers.values() for o in owned if hasattr(o, "eval")]
 
     def _save(self, recorder: Recorder | None) -> None:
-        random = checkpoint.random_states()  # every rank takes part
+        ranks = checkpoint.of_all_ranks(
+            {
+                "sums": {name: list(pair) for name, pair in self.sums.items()},
+                "random": checkpoint.random_state(),
+            }
+        )
         if recorder is None:
             return
         state = {
             "step": self.step,
             "seconds": self.seconds,
-            "sums": {name: list(pair) for name, pair in self.sums.items()},
+            "ranks": ranks,
             "players": {name: module.state_dict() for name, module in self._modules.items()},
             "optimizers": {
                 name: [optimizer.state_dict() for optimizer in owned]
                 for name, owned in self.optimizers.items()
             },
             "experiment": self.experiment.state_dict(),
-            "random": random,
             "records_size": recorder.sync(),
             "peak_memory_bytes": self.peak_memory_bytes,
         }

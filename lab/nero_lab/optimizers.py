@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
+from nero_lab.errors import ConfigError
 from nero_lab.task import FINE_GRID, PAPER_GRID
 
 Build = Callable[[nn.Module, float], list[Optimizer]]
@@ -31,7 +32,8 @@ class Entry:
         lr: the rate where a task names none.
         grid: the rates of a sweep where the task has none, from small to large.
         about: one line for ``nero-lab list``.
-        differences: what differs from the code of the paper's authors.
+        differences: what the report says of it: how it differs from the code of the paper's authors, or
+            from the others.
         warmup_only: keep the warm-up of a recipe's schedule, and nothing else of it.
     """
 
@@ -107,7 +109,7 @@ def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
     from schedulefree import AdamWScheduleFree
 
     if any(isinstance(module, _BatchNorm) for module in model.modules()):
-        raise ValueError(
+        raise ConfigError(
             "schedule-free AdamW evaluates other weights than it trains, and the statistics of batch "
             "norm belong to the latter; choose another optimiser for this network"
         )
@@ -144,7 +146,7 @@ def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
     """Return the matrices between the first and the last layer, which Muon is meant for."""
     outer = getattr(model, "outer_layers", None)
     if outer is None:
-        raise ValueError(
+        raise ConfigError(
             f"Muon is for the matrices between the first and the last layer, and {type(model).__name__} "
             "does not say which those are: give it outer_layers, the names of all other layers"
         )
@@ -202,13 +204,20 @@ OPTIMIZERS: dict[str, Entry] = {
     ),
     "muon": Entry(_muon, 3e-3, _MOMENTUM, "torch's Muon for hidden matrices, AdamW for the rest"),
     "schedule-free": Entry(
-        _schedule_free, 3e-3, _MOMENTUM, "schedule-free AdamW, warm-up only", warmup_only=True
+        _schedule_free,
+        3e-3,
+        _MOMENTUM,
+        "schedule-free AdamW, warm-up only",
+        "It keeps the warm-up of the recipe's schedule and nothing else of it, as its authors mean it.",
+        warmup_only=True,
     ),
     "prodigy": Entry(
         _prodigy,
         1.0,
         (0.5, 1.0, 2.0, 4.0, 8.0),
         "Prodigy, which finds its own rate; its d_coef is what is tuned",
+        "What is called its rate here is its d_coef, the one number that its authors advise to tune; its "
+        "lr is 1.",
     ),
 }
 """Every optimiser, by the name that ``--optimizer`` takes."""

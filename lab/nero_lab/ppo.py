@@ -20,6 +20,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from nero_lab.emulator import Games
+from nero_lab.errors import ConfigError
 from nero_lab.models.atari import Features
 from nero_lab.task import Experiment, Setting, Sums, Take
 
@@ -42,7 +43,7 @@ class AtariPPO(Experiment):
 
     def __init__(self, setting: Setting) -> None:
         if setting.world_size > 1:
-            raise ValueError(
+            raise ConfigError(
                 f"PPO runs in one process, but there are {setting.world_size}: start it without torchrun"
             )
         recipe = setting.recipe
@@ -88,7 +89,7 @@ class AtariPPO(Experiment):
         """Let Stable-Baselines3 step the optimiser of the training loop."""
         if len(optimizers["policy"]) != 1:
             names = " and ".join(type(each).__name__ for each in optimizers["policy"])
-            raise ValueError(f"PPO steps exactly one optimiser, but was given {names or 'none'}")
+            raise ConfigError(f"PPO steps exactly one optimiser, but was given {names or 'none'}")
         (self._ppo.policy.optimizer,) = optimizers["policy"]
 
     def advance(self, batch: int, take: Take) -> Sums:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nero_lab.errors import ConfigError
+
 Status = Literal["finished", "diverged", "failed", "unfinished"]
 FILE_NAME = "records.jsonl"
 
@@ -31,7 +33,7 @@ class Recorder:
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if size and path.stat().st_size < size:
-            raise ValueError(
+            raise ConfigError(
                 f"{path} is shorter than when the checkpoint beside it was written; remove both to begin "
                 "again"
             )

@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 from filelock import FileLock
 
-from nero_lab import records
-from nero_lab.config import ConfigError, RunConfig
+from nero_lab import checkpoint, records
+from nero_lab.config import RunConfig
+from nero_lab.errors import ConfigError
 from nero_lab.loop import DivergedError, Loop
 from nero_lab.progress import Progress, Shown, Silent
 from nero_lab.provenance import provenance
@@ -57,6 +58,7 @@ def run(config: RunConfig, place: Place, progress: Progress | None = None) -> Ru
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE_NAME
     with _process_group() as (rank, world_size, device), _alone(folder, rank):
+        _check_divides(config.recipe.batch_size, world_size)
         setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
         if not _is_done(config, place, setting):
             _run(config, setting, path, place, progress)
@@ -78,8 +80,8 @@ def earlier(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -> RunRec
     if record is None:
         return None
     wanted = _as_recorded(config)
-    if record.status == "unfinished":  # random numbers are saved for each rank
-        wanted["world_size"] = world_size
+    if not record.is_done and path.with_name(checkpoint.FILE_NAME).exists():
+        wanted["world_size"] = world_size  # of which each has random numbers and sums of its own
     for name, value in wanted.items():
         if record.config[name] != value:
             raise ConfigError(
@@ -96,7 +98,8 @@ def _run(
         loop = _build(config, setting, path.parent, place)
         size = loop.resume()
     except Exception as error:
-        if setting.rank == 0:
+        # What an interrupted run has reached outlives a restart that fails.
+        if setting.rank == 0 and not path.with_name(checkpoint.FILE_NAME).exists():
             _record_failure(path, config, error)
         raise
     recorder = None
@@ -122,9 +125,18 @@ def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> L
         experiment,
         optimizers,
         setting,
-        checkpoint_path=folder / "checkpoint.pt",
+        checkpoint_path=folder / checkpoint.FILE_NAME,
         checkpoint_steps=place.checkpoint_steps,
     )
+
+
+def _check_divides(batch_size: int, world_size: int) -> None:
+    """Refuse parts of unequal size: ranks average their gradients as if all had as many examples."""
+    if batch_size % world_size:
+        raise ConfigError(
+            f"a batch of {batch_size} examples cannot be shared equally by {world_size} ranks; start as "
+            f"many as divide {batch_size}"
+        )
 
 
 def _seed(seed: int) -> None:

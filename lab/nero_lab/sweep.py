@@ -20,8 +20,9 @@ import torch
 from ray import tune
 from rich.console import Console
 
-from nero_lab.config import ConfigError, RunConfig
+from nero_lab.config import RunConfig
 from nero_lab.data import files
+from nero_lab.errors import ConfigError
 from nero_lab.run import Place, earlier, run
 from nero_lab.sweep_progress import ShownSweep
 from nero_lab.sweep_table import print_table
@@ -54,10 +55,9 @@ def sweep_command(args: argparse.Namespace, place: Place) -> int:
     rest = [config for config in configs if not _is_done(config, place)]
     failures: dict[str, str] = {}
     if rest:
-        if (
-            configs[0].described.data in files.DATA_SETS
-        ):  # here once, rather than in every worker at the same time
-            files.folder(configs[0].described.data, place.data_dir)
+        data = configs[0].described.data
+        if data in files.DATA_SETS:  # a file that is missing is told once, not by every worker
+            files.folder(data, place.data_dir)
         failures = _run_all(rest, place, args, num_done=len(configs) - len(rest))
     found = [(config, earlier(config, place.runs_dir)) for config in configs]
     print_table(found)

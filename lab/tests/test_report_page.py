@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import re
 import shlex
 from html import escape
@@ -13,12 +14,13 @@ from made_up_runs import read_results, write_finals, write_run
 from nero_lab import records
 from nero_lab.cli import _parser
 from nero_lab.config import RunConfig
+from nero_lab.errors import ConfigError
 from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.report import modern, report_command, wording, write_report
-from nero_lab.report.claims import CLAIMS
 from nero_lab.report.collecting import collect
 from nero_lab.report.comments import read_comments
 from nero_lab.report.page import SWEEP
+from nero_lab.report.scores import Score
 from nero_lab.report.section import section
 from nero_lab.report.style import order
 from nero_lab.report.tables import final_table, summary_table
@@ -113,7 +115,7 @@ def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
     assert nero[5] == "1"
     assert nero[6] == "11.16 ± 0.17 at lr 0.01; 8.61 ± 0.22 at lr 0.02 (ablation)"
     assert nero[7:] == ["250 ms", "5.0 MB", "4.0 kB"]
-    assert "| time per step (CPU time) |" in rows[0]
+    assert "| time per step |" in rows[0]
     assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
 
 
@@ -220,8 +222,45 @@ def test_largest_scale_is_shown_unless_another_is_asked_for(tmp_path: Path) -> N
     assert chosen["pong"].scale == "smoke"
 
 
-def test_report_without_any_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["", "mistyped"])
+def test_report_without_any_records_leaves_the_old_one(tmp_path: Path, folder: str) -> None:
+    old = tmp_path / "out" / "report.md"
+    old.parent.mkdir()
+    old.write_text("what was there")
+    with pytest.raises(ConfigError, match=r"no records below .*--results"):
+        write_report(tmp_path / folder, tmp_path / "out")
+    assert old.read_text() == "what was there"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_tasks_without_records_are_recipes_only(tmp_path: Path) -> None:
+    write_run(tmp_path, RunConfig("cifar-resnet18"), [12.0])
     write_report(tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    assert text.count("**Recipe only**") == len(TASKS)
-    assert f"Of {len(CLAIMS)} claims: {len(CLAIMS)} not tested." in text
+    assert text.count("**Recipe only**") == len(TASKS) - 1
+
+
+def test_a_run_that_has_begun_at_a_larger_scale_hides_none(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-resnet18", {"nero": (12.0,), "sgd": (13.0,)})
+    for status in ("unfinished", "finished"):
+        write_run(tmp_path, RunConfig("cifar-resnet18", "paper", "nero"), [12.0], status=status)
+        found = read_results(tmp_path)["cifar-resnet18"]
+        assert found.scale == "cpu"
+        assert found.other_scales == {"paper": 1}
+    write_run(tmp_path, RunConfig("cifar-resnet18", "paper", "sgd"), [13.0])
+    assert read_results(tmp_path)["cifar-resnet18"].scale == "paper"
+
+
+def test_runs_of_different_recipes_are_not_compared(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-resnet18", {"nero": (12.0,), "sgd": (13.0,)})
+    path = next(tmp_path.rglob("sgd*.jsonl"))
+    path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
+    with pytest.raises(ConfigError, match=r"batch_size is 64 in .*sgd.* and 128 in .*nero"):
+        read_results(tmp_path)
+
+
+def test_a_score_that_is_no_number_is_a_lost_run(tmp_path: Path) -> None:
+    write_run(tmp_path, RunConfig("shakespeare", "cpu", "nero"), [2.0, math.nan])
+    line = read_results(tmp_path)["shakespeare"].line("nero")
+    assert line is not None
+    assert line.score == Score((), num_lost=1)

@@ -140,6 +140,43 @@ def test_measured_names_rates_and_how_many_were_tried(tmp_path: Path) -> None:
     assert "SGD 12.50 (12.00 to 13.00, 2 seeds) at lr 0.1, the only rate" in measured
 
 
+def test_nobody_wins_by_more_rates(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-resnet18", dict.fromkeys(("sgd", "adam", "lamb"), (12.0, 12.5)))
+    for lr, final in ((0.003, 11.0), (0.01, 10.0)):
+        write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "nero", lr), [final])
+    assert judge(tmp_path, "best-cifar-resnet18").outcome == "undecided"
+    for optimizer in ("sgd", "adam", "lamb"):
+        write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", optimizer, 0.03), [13.0])
+    assert judge(tmp_path, "best-cifar-resnet18").outcome == "held"
+    write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "sgd", 0.3), [9.0])
+    assert judge(tmp_path, "best-cifar-resnet18").outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("lamb", "expected"), [(0.3, "held"), (0.35, "did not hold")], ids=["not trained", "trained"]
+)
+def test_depth_is_judged_by_what_the_authors_reached_in_as_many_epochs(
+    tmp_path: Path, lamb: float, expected: str
+) -> None:
+    finals = {"nero": (0.6,), "sgd": (0.1,), "adam": (0.1,), "lamb": (lamb,)}
+    write_finals(tmp_path, "mnist-deep", finals)
+    assert judge(tmp_path, "deep").outcome == expected
+    assert "So 0.32 counts as trained" in judge(tmp_path, "deep").measured
+
+
+def test_the_authors_own_scores_bear_out_their_claim_about_depth(tmp_path: Path) -> None:
+    finals = {"nero": (0.87, 0.97), "sgd": (0.11,), "adam": (0.11,), "lamb": (0.67, 0.73)}
+    write_finals(tmp_path, "mnist-deep", finals, scale="paper")
+    assert judge(tmp_path, "deep").outcome == "held"
+
+
+def test_imagenet_is_judged_by_nero_out_of_the_box(tmp_path: Path) -> None:
+    for lr, final in ((0.01, 26.0), (0.02, 22.0)):
+        write_run(tmp_path, RunConfig("imagenet", "paper", "nero", lr), [final])
+    write_finals(tmp_path, "imagenet", {"sgd-momentum": (24.0,)}, scale="paper")
+    assert judge(tmp_path, "imagenet").outcome == "held"
+
+
 def test_rival_that_trains_with_some_seeds_leaves_depth_undecided(tmp_path: Path) -> None:
     finals = {"nero": (0.9, 0.8), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.2, 0.7)}
     write_finals(tmp_path, "mnist-deep", finals)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ import pytest
 import torch
 
 from nero_lab import records
-from nero_lab.config import ConfigError, RunConfig
+from nero_lab.config import RunConfig
+from nero_lab.errors import ConfigError, DataError
 from nero_lab.run import Place, run
 from nero_lab.tasks import TASKS
 
@@ -112,39 +114,70 @@ def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) ->
     config = RunConfig("mnist-deep", scale="smoke", epochs=12)
     run(config, place(tmp_path / "whole", data_dir))
     folder = tmp_path / "broken"
-    command = [sys.executable, "-m", "nero_lab", *config.command.split()[1:], "--quiet"]
-    command += ["--runs-dir", str(folder), "--data-dir", str(data_dir), "--checkpoint-steps", "3"]
+    command = [sys.executable, *_command(config, folder, data_dir)]
     path = folder / config.name / "records.jsonl"
     for num_lines in (5, 30, 55):  # during the first epoch, and later ones
-        process = subprocess.Popen([*command, "--no-tensorboard"], env=_environment())
+        process = subprocess.Popen(command, env=_environment())
         while process.poll() is None and _num_lines(path) < num_lines:
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it had ended before"
-    subprocess.run([*command, "--no-tensorboard"], env=_environment(), check=True)
+    subprocess.run(command, env=_environment(), check=True)
     assert_same(tmp_path / "whole" / config.name, folder / config.name)
 
 
 def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke")
     run(config, place(tmp_path / "one", data_dir))
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    command += ["-m", "nero_lab", *config.command.split()[1:], "--quiet", "--no-tensorboard"]
-    command += ["--runs-dir", str(tmp_path / "two"), "--data-dir", str(data_dir)]
-    subprocess.run(command, env=_environment(), check=True, capture_output=True)
+    _run_on_two_ranks(config, tmp_path / "two", data_dir)
     one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))
     assert two.config["world_size"] == 2
     # Gradients are averages of two halves, which round differently.
     for mine, theirs in zip(one.epochs, two.epochs, strict=True):
         assert theirs["train_loss"] == pytest.approx(mine["train_loss"], rel=1e-3)
         assert theirs["valid_loss"] == pytest.approx(mine["valid_loss"], rel=1e-3)
+
+
+def test_two_ranks_with_unequal_numbers_of_words_train_as_one(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    config = RunConfig("multi30k", "smoke", "sgd", lr=1.0, options={"dropout": 0.0})
+    run(config, place(tmp_path / "one", data_dir))
+    _run_on_two_ranks(config, tmp_path / "two", data_dir)
+    one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))
+    for mine, theirs in zip(one.epochs, two.epochs, strict=True):
+        assert theirs["train_loss"] == pytest.approx(mine["train_loss"], rel=1e-4)
+
+
+def test_two_ranks_go_on_where_they_were_interrupted(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke", epochs=4)
+    _run_on_two_ranks(config, tmp_path / "whole", data_dir)
+    # A checkpoint within an epoch, when each rank has sums of its own.
+    path = tmp_path / "broken" / config.name / "records.jsonl"
+    command = _command(config, tmp_path / "broken", data_dir)
+    ranks = [
+        subprocess.Popen([sys.executable, *command], env=_environment() | variables)
+        for variables in _torchrun_variables(2)
+    ]
+    while _num_lines(path) < 25 and all(process.poll() is None for process in ranks):
+        time.sleep(0.001)
+    for process in ranks:
+        process.kill()
+    assert [process.wait() for process in ranks] == [-signal.SIGKILL] * 2, "it had ended before"
+    step = torch.load(path.with_name("checkpoint.pt"), weights_only=True)["step"]
+    assert step % 10, "the test wants a checkpoint within an epoch"
+    with pytest.raises(ConfigError, match="world_size = 2, not 1"):
+        run(config, place(tmp_path / "broken", data_dir))
+    _run_on_two_ranks(config, tmp_path / "broken", data_dir)
+    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+
+
+def test_ranks_that_cannot_share_a_batch_are_refused(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("mnist-deep", scale="smoke")
+    command = [*_torchrun(3), *_command(config, tmp_path, data_dir)]
+    ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode
+    assert "a batch of 250 examples cannot be shared equally by 3 ranks" in ended.stderr
 
 
 def test_a_finished_run_is_only_read(data_dir: Path, tmp_path: Path) -> None:
@@ -211,6 +244,21 @@ def test_records_that_are_shorter_than_their_checkpoint_are_refused(
         run(config, place(tmp_path, data_dir))
 
 
+def test_a_restart_that_fails_destroys_nothing(data_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    run(config, place(tmp_path / "whole", data_dir))
+    often = place(tmp_path / "broken", data_dir, checkpoint_steps=7)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, often, progress=InterruptedAt(30))
+    damaged = tmp_path / "data" / "tinyshakespeare" / "input.txt"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("not Shakespeare")
+    with pytest.raises(DataError, match="not the published file"):
+        run(config, place(tmp_path / "broken", tmp_path / "data"))
+    run(config, often)
+    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+
+
 def test_muon_refuses_a_network_without_hidden_matrices(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("cifar-vgg11", scale="smoke", optimizer="muon")
     with pytest.raises(ValueError, match="outer_layers"):
@@ -243,11 +291,41 @@ def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_pat
         ({"task": "mnist-deep", "optimizer": "adan"}, "no optimizer is called 'adan'"),
         ({"task": "mnist-deep", "scale": "huge"}, "no scale is called 'huge'"),
         ({"task": "mnist-deep", "options": {"depth": 3}}, "no option is called 'depth'"),
+        ({"task": "mnist-deep", "epochs": 0}, "at least one epoch, not 0"),
+        ({"task": "mnist-deep", "lr": -0.1}, "not negative, not -0.1"),
     ],
 )
 def test_what_is_not_there_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RunConfig(**fields)
+
+
+def _run_on_two_ranks(config: RunConfig, folder: Path, data_dir: Path) -> None:
+    command = [*_torchrun(2), *_command(config, folder, data_dir)]
+    subprocess.run(command, env=_environment(), check=True, capture_output=True)
+
+
+def _torchrun(num_ranks: int) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*launcher, "--nproc-per-node", str(num_ranks)]
+
+
+def _torchrun_variables(num_ranks: int) -> list[dict[str, str]]:
+    """Return what torchrun tells each rank, for ranks that are started, and killed, without it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_ranks)}
+    return [
+        {**shared, "TORCHELASTIC_RUN_ID": "none", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        for rank in range(num_ranks)
+    ]
+
+
+def _command(config: RunConfig, folder: Path, data_dir: Path) -> list[str]:
+    options = ["--quiet", "--no-tensorboard", "--checkpoint-steps", "3"]
+    options += ["--runs-dir", str(folder), "--data-dir", str(data_dir)]
+    return ["-m", "nero_lab", *config.command.split()[1:], *options]
 
 
 def _num_lines(path: Path) -> int:

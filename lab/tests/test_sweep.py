@@ -17,7 +17,8 @@ import torch
 
 from nero_lab import records
 from nero_lab.cli import main
-from nero_lab.config import ConfigError, RunConfig
+from nero_lab.config import RunConfig
+from nero_lab.errors import ConfigError
 from nero_lab.run import Place, run
 from nero_lab.sweep import grid
 from nero_lab.sweep_table import Row, best, rows

@@ -31,7 +31,7 @@ def test_a_published_rate_is_one_of_the_published_grid(task: Task) -> None:
         assert list(grid) == sorted(set(grid))
 
 
-def test_only_the_ablation_was_tuned_finely() -> None:
+def test_optimisers_that_are_compared_are_tuned_over_as_many_rates() -> None:
     grids = {name: task.grids for name, task in TASKS.items() if task.grids}
     assert set(grids) == {
         *("cifar-vgg11", "mnist-deep", "cgan"),
@@ -40,10 +40,8 @@ def test_only_the_ablation_was_tuned_finely() -> None:
     sizes = {name: {key: len(grid) for key, grid in found.items()} for name, found in grids.items()}
     paper = {"nero": 5, "sgd": 5, "adam": 5, "lamb": 5}
     assert sizes.pop("mnist-deep") == dict.fromkeys(paper, 4)
-    vgg = sizes.pop("cifar-vgg11")
-    assert {name for name, size in vgg.items() if size == 5} == {"sgd", "adam"}
-    assert {name for name, size in vgg.items() if size == 6} == set(vgg) - {"sgd", "adam"}
-    assert len(vgg) == 10
+    vgg = sizes.pop("cifar-vgg11")  # with the ablation, which the paper tuned more finely
+    assert list(vgg.values()) == [6] * 10
     assert all(found == paper for found in sizes.values())
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
+from filelock import FileLock
+
+from nero_lab.errors import DataError
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -51,10 +54,14 @@ def folder(name: str, data_dir: Path) -> Path:
     """
     data_set = DATA_SETS[name]
     target = data_dir / data_set.folder
+    if not all((target / file.name).exists() for file in data_set.files):
+        target.mkdir(parents=True, exist_ok=True)
+        with FileLock(target / "lock"):  # all ranks begin at once
+            for file in data_set.files:
+                if not (target / file.name).exists():
+                    _fetch(name, file, target / file.name, data_dir)
     for file in data_set.files:
         path = target / file.name
-        if not path.exists():
-            _fetch(name, file, path, data_dir)
         if (found := _sha256(path)) != file.sha256:
             raise DataError(
                 f"{path} is not the published file of {name}: its SHA-256 is {found}, expected "
@@ -63,14 +70,9 @@ def folder(name: str, data_dir: Path) -> Path:
     return target
 
 
-class DataError(RuntimeError):
-    """A data set is missing or damaged."""
-
-
 def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # The checksum that counts is that of the unpacked file, which `folder` takes.
+        # The checksum that counts is that of the unpacked file.
         fetched = Path(pooch.retrieve(file.url, known_hash=None, path=data_dir / "downloads"))
     except Exception as error:
         raise DataError(
@@ -78,6 +80,23 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
             f"or point --data-dir or NERO_DATA at a folder that has {path.parent.name}/{path.name}"
         ) from error
     partial = path.with_suffix(".partial")
+    try:
+        _unpack(file, fetched, path, partial)
+    except (EOFError, OSError, KeyError, tarfile.TarError) as error:
+        fetched.unlink()  # so that it is not taken for a good one again
+        raise DataError(
+            f"{file.url} was fetched, but could not be unpacked ({error}); try again"
+        ) from error
+    if (found := _sha256(partial)) != file.sha256:
+        fetched.unlink()
+        raise DataError(
+            f"{file.url} has another {path.name} than the published one of {name}: its SHA-256 is {found}, "
+            f"expected {file.sha256}"
+        )
+    partial.replace(path)
+
+
+def _unpack(file: _File, fetched: Path, path: Path, partial: Path) -> None:
     if file.url.endswith(".tar.gz"):
         with tarfile.open(fetched) as archive:
             member = archive.extractfile(f"{path.parent.name}/{path.name}")
@@ -89,7 +108,6 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
             shutil.copyfileobj(source, out)
     else:
         shutil.copyfile(fetched, partial)
-    partial.replace(path)
 
 
 def _sha256(path: Path) -> str:

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nero_lab.batching import generator
-from nero_lab.data.files import DataError
 from nero_lab.data.pixels import normalised
+from nero_lab.errors import DataError
 from nero_lab.task import Setting
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nero_lab import records
+from nero_lab.errors import ConfigError
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.collecting import collect
 from nero_lab.report.comments import read_comments
@@ -33,10 +34,19 @@ def write_report(
         results_dir: folder of records, as runs leave them or copied into files of other names, and of
             ``comments.toml`` (see ``comments.py``).
         out: folder to write to.
-        scale: what to show of each task; the largest that there is if None.
+        scale: what to show of each task; that at which most optimisers were run if None.
         tasks: the tasks to report on.
+
+    Raises:
+        ConfigError: if there are no records, or records that cannot be compared.
     """
-    results = collect(records.read_all(results_dir), tasks, order, scale)
+    found = records.read_all(results_dir)
+    if not found:
+        raise ConfigError(
+            f"there are no records below {results_dir}: point --results at a folder that `nero-lab run` or "
+            "`nero-lab sweep` wrote to, by default runs"
+        )
+    results = collect(found, tasks, order, scale)
     comments = read_comments(results_dir, tasks=tasks, claims=[claim.key for claim in CLAIMS])
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nero_lab.config import ConfigError
+from nero_lab.errors import ConfigError
+from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.records import RunRecord
 from nero_lab.report.results import Arm, Line, TaskResults
 from nero_lab.task import Metric, Task
@@ -17,7 +18,7 @@ def collect(
     order: Callable[[str], int],
     scale: str | None = None,
 ) -> dict[str, TaskResults]:
-    """Group records by task, at the given scale or else the largest that there is.
+    """Group records by task, at the given scale or else that at which most optimisers were run.
 
     Args:
         records: of a folder of runs as they are, or of files copied from there.
@@ -26,7 +27,8 @@ def collect(
         scale: what to show of each task.
 
     Raises:
-        ConfigError: if a task does not exist, or if there are two records of one run.
+        ConfigError: if a task does not exist, if there are two records of one run, or if runs that would
+            be compared had different recipes.
     """
     by_task: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -47,10 +49,11 @@ def _at_scale(
         for known in SCALES
         if (count := sum(run.config["scale"] == known for run in begun))
     }
-    chosen = scale or next(iter(counts), None)
+    chosen = scale or max(counts, key=lambda known: _num_optimizers(begun, known), default=None)
     kept = tuple(run for run in begun if run.config["scale"] == chosen)
     if chosen is None or not kept:
         return None
+    _check_recipes(kept)
     return TaskResults(
         task,
         chosen,
@@ -64,6 +67,28 @@ def _at_scale(
 def _has_begun(run: RunRecord) -> bool:
     """Say whether a run took a step; if it could not even be set up, that tells nothing of optimisers."""
     return run.status != "failed" or (run.end is not None and "step" in run.end)
+
+
+def _num_optimizers(runs: Iterable[RunRecord], scale: str) -> int:
+    """Count the optimisers that came to their end at a scale: one run that was begun shows nothing yet."""
+    ended = [run for run in runs if run.config["scale"] == scale and run.status != "unfinished"]
+    return len({run.config["optimizer"] for run in ended})
+
+
+def _check_recipes(runs: Iterable[RunRecord]) -> None:
+    """Refuse to compare runs whose recipes differ by more than they were asked to."""
+    seen: dict[tuple[str, bool], RunRecord] = {}
+    for run in runs:
+        entry = OPTIMIZERS.get(run.config["optimizer"])
+        has_own_schedule = entry is not None and entry.warmup_only
+        first = seen.setdefault((_variant_of(run.config), has_own_schedule), run)
+        for name, value in run.config["recipe"].items():
+            other = first.config["recipe"][name]
+            if value != other:
+                raise ConfigError(
+                    f"runs with different recipes cannot be compared: {name} is {value!r} in "
+                    f"{run.config['command']!r} and {other!r} in {first.config['command']!r}"
+                )
 
 
 def _lines(

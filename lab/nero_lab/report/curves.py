@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from nero_lab.records import RunRecord
 from nero_lab.report import limits, paper
 from nero_lab.report.pictures import Picture, Track
-from nero_lab.report.style import Dashes, cross, edge_cross, order, variant_look
+from nero_lab.report.style import Dashes, cross, edge_mark, order, variant_look
 from nero_lab.task import Metric
 
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
@@ -59,11 +59,9 @@ def shown_metrics(picture: Picture) -> list[str]:
 
 def label_of(metric: Metric, name: str) -> str:
     """Return the axis label of a metric or of its counterpart in training."""
-    label = metric.label
-    if name != metric.name:
-        is_named = "validation" in label
-        label = label.replace("validation", "training") if is_named else f"{label}, training"
-    return in_two_lines(label)
+    if name == metric.name:
+        return in_two_lines(metric.label)
+    return in_two_lines(metric.training_label or metric.label.replace("validation", "training"))
 
 
 def in_two_lines(label: str) -> str:
@@ -199,5 +197,5 @@ def _mark_lost(axes: Axes, curves: Iterable[Curve], metric: Metric) -> None:
             # Without any value it was lost to bad ones.
             at_bottom = metric.higher_is_better if math.isnan(y) else y < low
             num_before = on_edge[round(x, 1)]
-            edge_cross(axes, x, curve.colour, at_bottom=at_bottom, num_before=num_before)
+            edge_mark(axes, x, curve.colour, at_bottom=at_bottom, num_before=num_before)
             on_edge[round(x, 1)] += 1

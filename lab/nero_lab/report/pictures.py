@@ -30,7 +30,7 @@ FAMILIES = (
         "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB), "
         "without constraints",
         lineups.RELATIVE_FREE,
-        ("madam",),
+        ("nero-none",),
     ),
     Family(
         "relative-with",

@@ -42,7 +42,7 @@ class Arm:
         return [
             run
             for run in self.runs
-            if run.status == "finished" and math.isfinite(final(run, self.metric.name))
+            if run.status == "finished" and math.isfinite(run.last(self.metric.name))
         ]
 
     @property
@@ -63,7 +63,7 @@ class Arm:
         lost = [run for run in self.lost if run.config["seed"] in seeds]
         if not finished and not lost:
             return None
-        values = tuple(final(run, self.metric.name) for run in finished)
+        values = tuple(run.last(self.metric.name) for run in finished)
         how = sorted({"failed" if run.status == "failed" else "diverged" for run in lost})
         return Score(
             values, len(lost), self.metric.higher_is_better, " or ".join(how) or "diverged"
@@ -161,12 +161,6 @@ class TaskResults:
     def variants(self) -> list[str]:
         """Variants that were run, the recipe as it is first."""
         return sorted({line.variant for line in self.lines})
-
-
-def final(run: RunRecord, metric: str) -> float:
-    """Return the last value of a metric that is a number; an epoch may have none to average."""
-    values = [float(epoch.get(metric, math.nan)) for epoch in run.epochs]
-    return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
 
 
 def _dig(record: Mapping[str, Any] | None, keys: Iterable[str]) -> Any:

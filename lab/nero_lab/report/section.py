@@ -91,7 +91,7 @@ def differences(task: Task, optimizers: Iterable[str]) -> list[str]:
             titles.setdefault(text, []).append(look(name).title)
     if titles:
         items = [f"- {'; '.join(names)}: {wording.plain(text)}" for text, names in titles.items()]
-        blocks += ["**Optimisers that differ from the authors' code.**", "\n".join(items)]
+        blocks += ["**On single optimisers.**", "\n".join(items)]
     return blocks
 
 
@@ -130,14 +130,18 @@ def _caption(picture: Picture) -> str:
         count = wording.seeds(counts[-1])
         if len(counts) > 1:
             count = f"{counts[0]} to {count}"
-        which = "at the best of the rates that were run" if has_rates(picture) else "at one rate"
+        which = "at one rate"
+        if has_rates(picture):
+            numbers = sorted({len(line.rates) for line in picture.lines if line.rates})
+            tried = " to ".join(str(number) for number in dict.fromkeys((numbers[0], numbers[-1])))
+            which = f"at the best of the rates that were run, {tried} of each"
         text = f"*Mean and range over {count}; every optimiser {which}."
     if not picture.by_step and picture.results.task.metric.name.startswith("valid_"):
         text += " Training values are averages over the epoch, validation values are at its end."
     if has_rates(picture):
         text += (
-            " On the right, the last value at every rate; the grey line is Nero's default, and a cross on "
-            "the edge is a rate at which a run was lost or is off the scale."
+            " On the right, the last value at every rate; the grey line is Nero's default, a cross on the "
+            "edge is a rate at which a run was lost, and a triangle there one that is off the scale."
         )
     if any(track.arm.lost for track in picture.tracks):
         text += (
@@ -152,8 +156,9 @@ def _table_note(results: TaskResults) -> str:
     text = (
         f"*{results.task.metric.label[0].upper()}{results.task.metric.label[1:]} after the last epoch, "
         f"{'higher' if results.task.metric.higher_is_better else 'lower'} is better. Time per step is the "
-        "median of a run: CPU time of the process on a CPU, elapsed time on a GPU. Memory is the peak of "
-        "the process. Both are medians over seeds."
+        "median of a run, on a CPU in CPU time (in elapsed time, in the oldest records), with other runs "
+        "on the same machine: it is good to a factor of two. Memory is the peak of the process, with all "
+        "that it has loaded. Both are medians over seeds."
     )
     if any(published(results.task, line.optimizer) for line in results.lines):
         text += " Published: mean ± standard deviation over three seeds, at the paper's scale."
@@ -181,7 +186,7 @@ def _disagreements(results: TaskResults, judged: Mapping[str, Judgement]) -> str
         return "\n\n" + "\n".join(items)
     if all(judgement.outcome == "not tested" for judgement in judged.values()):
         return "These runs test none of its claims."
-    return "None were found."
+    return "No claim was contradicted."
 
 
 def _provenance(results: TaskResults) -> str:

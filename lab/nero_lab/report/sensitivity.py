@@ -11,7 +11,7 @@ from nero_lab.report import limits, paper
 from nero_lab.report.curves import in_two_lines
 from nero_lab.report.pictures import Picture
 from nero_lab.report.results import NERO_LR, Arm
-from nero_lab.report.style import Look, edge_cross, look
+from nero_lab.report.style import Look, edge_mark, look
 from nero_lab.task import Metric, Task
 
 
@@ -98,7 +98,7 @@ def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[floa
     axes.set_ylim(*bounds)
     axes.set_ylabel(in_two_lines(f"final {metric.label}"))
     axes.axvline(NERO_LR, color="#a0a0a0", linewidth=1.2, zorder=0)
-    crosses: Counter[float] = Counter()
+    marks: Counter[float] = Counter()
     for rates in lines:
         inside = [p for p in rates.points if bounds[0] <= p.mean <= bounds[1]]
         axes.errorbar(
@@ -112,7 +112,14 @@ def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[floa
             capsize=2.5,
             elinewidth=1.1,
         )
-        for lr in (p.lr for p in rates.points if p.is_lost or p not in inside):
-            bottom = metric.higher_is_better
-            edge_cross(axes, lr, rates.look.colour, at_bottom=bottom, num_before=crosses[lr])
-            crosses[lr] += 1
+        for point in rates.points:
+            if point.is_lost or point not in inside:
+                edge_mark(
+                    axes,
+                    point.lr,
+                    rates.look.colour,
+                    is_lost=point.is_lost,
+                    at_bottom=metric.higher_is_better,
+                    num_before=marks[point.lr],
+                )
+                marks[point.lr] += 1

@@ -105,33 +105,46 @@ def drawing() -> Iterator[None]:
 
 def cross(axes: Axes, x: float, y: float, colour: str) -> None:
     """Draw a cross for a run that was lost."""
-    _cross(axes, x, y, colour, transform=axes.transData)
+    _mark(axes, x, y, colour, marker="x", transform=axes.transData)
 
 
-def edge_cross(axes: Axes, x: float, colour: str, *, at_bottom: bool, num_before: int = 0) -> None:
-    """Draw a cross just inside the edge of a panel where bad scores are.
+def edge_mark(
+    axes: Axes,
+    x: float,
+    colour: str,
+    *,
+    is_lost: bool = True,
+    at_bottom: bool,
+    num_before: int = 0,
+) -> None:
+    """Draw a mark just inside the edge of a panel where bad scores are.
 
     Args:
         axes: the panel.
         x: the place along the axis.
-        colour: of the cross.
+        colour: of the mark.
+        is_lost: draw a cross, for a run that was lost, rather than a triangle, for one off the scale.
         at_bottom: rather than at the top.
-        num_before: crosses that are at that place already; this one is drawn further inside.
+        num_before: marks that are at that place already; this one is drawn further inside.
     """
     inwards = _EDGE + 0.06 * num_before
     y = inwards if at_bottom else 1.0 - inwards
-    _cross(axes, x, y, colour, transform=axes.get_xaxis_transform())
+    outwards = "v" if at_bottom else "^"
+    marker = "x" if is_lost else outwards
+    _mark(axes, x, y, colour, marker=marker, transform=axes.get_xaxis_transform())
 
 
-def _cross(axes: Axes, x: float, y: float, colour: str, *, transform: Transform) -> None:
+def _mark(
+    axes: Axes, x: float, y: float, colour: str, *, marker: str, transform: Transform
+) -> None:
     axes.plot(
         [x],
         [y],
         transform=transform,
         color=colour,
-        marker="x",
-        markersize=9,
-        markeredgewidth=2.2,
+        marker=marker,
+        markersize=9 if marker == "x" else 7,
+        markeredgewidth=2.2 if marker == "x" else 0,
         linestyle="",
         clip_on=False,  # one in a corner is drawn whole
         zorder=5,

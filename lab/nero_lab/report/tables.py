@@ -10,7 +10,7 @@ from nero_lab.report.style import look
 from nero_lab.task import Task
 
 SCORE_HEADER = ("optimiser", "lr", "seeds", "mean", "range")
-COST_HEADER = ("time per step (CPU time)", "peak memory", "optimiser's state")
+COST_HEADER = ("time per step", "peak memory", "optimiser's state")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,8 +2,8 @@
 
 A difference counts if the ranges over seeds do not overlap. A claim that some optimiser is the best is
 *held* if it is better than every other by that rule, *did not hold* if another is better than it by that
-rule, and *undecided* otherwise: if ranges overlap, or if it leads but a rival was not run. Smoke runs are
-too small to test anything.
+rule, and *undecided* otherwise: if ranges overlap, if it leads but a rival was not run, or if the one
+that leads had more rates to choose from. Smoke runs are too small to test anything.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +12,12 @@ from typing import Literal
 
 from nero_lab.report import wording
 from nero_lab.report.results import Line, TaskResults
-from nero_lab.report.scores import Score, fewest_seeds
+from nero_lab.report.scores import Comparison, Score, fewest_seeds
 from nero_lab.report.style import look
 
 Outcome = Literal["held", "did not hold", "undecided", "not tested"]
 Results = Mapping[str, TaskResults]
 Lines = Mapping[str, Line | None]
-Scores = Mapping[str, Score | None]
 
 RULE = (
     "The rule: a difference counts if the ranges over seeds do not overlap. That is a weak test: with "
@@ -27,8 +26,8 @@ RULE = (
     "those that were run, chosen by the same validation scores and seeds that are then compared, so that "
     "a score is a little too good, the more so the more rates were tried. A score is the value after the "
     "last epoch, and a run that diverged or failed is worse than any that did not. “Undecided” means that "
-    "ranges overlap, or that the claim holds so far but an optimiser of the comparison was not run. Smoke "
-    "runs test nothing."
+    "ranges overlap, that the better one was tried at more rates than the other, or that the claim holds "
+    "so far but an optimiser of the comparison was not run. Smoke runs test nothing."
 )
 
 
@@ -106,21 +105,31 @@ def best_of(results: Results, task: str, favourite: str, lineup: Iterable[str]) 
     if found is None:
         return not_tested(results, task)
     lines = found.pick(lineup)
-    scores = scores_of(lines)
-    outcome = leads(scores, favourite)
-    return Judgement(outcome, describe(lines), found.scale, fewest_seeds(scores.values()))
+    outcome = leads(lines, favourite)
+    return Judgement(outcome, describe(lines), found.scale, fewest_seeds(scores_of(lines).values()))
 
 
-def leads(scores: Scores, favourite: str) -> Outcome:
-    """Judge whether one score is the best of several; None stands for what was not run."""
-    best = scores[favourite]
-    others = [score for name, score in scores.items() if name != favourite and score]
-    if best is None or not others:
+def leads(lines: Lines, favourite: str) -> Outcome:
+    """Judge whether one line has the best score of several; None stands for what was not run."""
+    ran = {name: line for name, line in lines.items() if line and line.score}
+    best = ran.pop(favourite, None)
+    if best is None or not ran:
         return "not tested"
-    if any(best.against(other) == "worse" for other in others):
+    comparisons = {compared(best, other) for other in ran.values()}
+    if "worse" in comparisons:
         return "did not hold"
-    is_clear = all(best.against(other) == "better" for other in others)
-    return "held" if is_clear and None not in scores.values() else "undecided"
+    is_clear = comparisons == {"better"} and len(ran) == len(lines) - 1
+    return "held" if is_clear else "undecided"
+
+
+def compared(line: Line, other: Line) -> Comparison:
+    """Compare two lines at their best rates; who had more rates to choose from cannot win by that."""
+    assert line.score
+    assert other.score
+    found = line.score.against(other.score)
+    num_more = len(line.rates) - len(other.rates)
+    is_unfair = num_more > 0 if found == "better" else num_more < 0
+    return "overlap" if is_unfair else found
 
 
 def scores_of(lines: Lines) -> dict[str, Score | None]:

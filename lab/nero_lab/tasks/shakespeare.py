@@ -34,7 +34,7 @@ class Shakespeare(Experiment):
                 width=setting.option("width"),
                 num_heads=setting.option("num_heads"),
                 dropout=setting.option("dropout"),
-            ).to(setting.device)
+            )
         }
         self.steps_per_epoch = setting.option("steps_per_epoch")
 

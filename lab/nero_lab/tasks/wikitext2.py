@@ -39,7 +39,7 @@ class WikiText2(Experiment):
                 hidden=setting.option("hidden"),
                 dropout=setting.option("dropout"),
                 longest=self.longest,
-            ).to(setting.device)
+            )
         }
 
     def batches(self, epoch: int, start: int) -> Iterator[Window]:

@@ -3,8 +3,8 @@
     python examples/late_spike.py --out docs/images/late-spike.png
 
 The lab's perceptron of five layers (`nero-lab run mnist-reparam --optimizer nero`) learns MNIST three
-times: at a constant rate, at one that falls to zero, and at a constant rate with a shorter memory. A monitor
-looks at every step. Needs `nero-optim[lab]`; MNIST is read from `$NERO_DATA`, or fetched.
+times: at a constant rate, at one that falls to zero, and at a constant rate with a shorter memory. A
+monitor looks at every step. Needs `nero-optim[lab]`; MNIST is read from `$NERO_DATA`, or fetched.
 """
 
 import argparse

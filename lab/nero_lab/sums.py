@@ -24,15 +24,6 @@ def add_(sums: Sums, seen: Sums) -> None:
         sums[name] = (before + total, counted + count)
 
 
-def mean_over_ranks(number: float, setting: Setting) -> float:
-    """Return the mean of what each rank has: every rank must ask."""
-    if setting.world_size == 1:
-        return number
-    total = torch.tensor(number, dtype=torch.float64, device=setting.device)
-    dist.all_reduce(total)
-    return total.item() / setting.world_size
-
-
 def averages(sums: Sums, setting: Setting) -> dict[str, float]:
     """Divide totals by counts, over all ranks; NaN where nothing was counted."""
     names = list(sums)

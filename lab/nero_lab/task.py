@@ -41,9 +41,7 @@ class Metric:
     label: str  # an axis label: "validation accuracy"
     higher_is_better: bool = False
     log: bool = False  # draw on a logarithmic axis
-    training_label: str = (
-        ""  # of its counterpart in training, where "validation" is not in the label
-    )
+    training_label: str = ""  # of its counterpart in training, if not the label with "training"
 
 
 @dataclass(frozen=True)

@@ -142,16 +142,13 @@ def _authors_on_depth(found: TaskResults) -> str:
     curves = paper.best_curves(found.task, found.task.metric.name)
     words = []
     for epoch in sorted({_num_epochs(found), int(curves[0].x[-1])}):
-        ranges = [
-            f"{look(curve.optimizer).title} {_range(*curve.range_at(epoch))}" for curve in curves
-        ]
+        ranges = []
+        for curve in curves:
+            low, high = curve.range_at(epoch)
+            span = wording.span(f"{low:.2f}", f"{high:.2f}")
+            ranges.append(f"{look(curve.optimizer).title} {span}")
         words.append(f"after {epoch} epochs {', '.join(ranges)}")
     return f"The authors' own curves: {'; '.join(words)}"
-
-
-def _range(low: float, high: float) -> str:
-    ends = dict.fromkeys((f"{low:.2f}", f"{high:.2f}"))
-    return " to ".join(ends)
 
 
 def best_in_table(task: str, results: Results) -> Judgement:

@@ -12,8 +12,8 @@ from nero_lab.task import Task
 
 TITLE = "Nero: the experiments of the paper, run again"
 _INTRO = (
-    "Nero is an optimiser that turns the weight vector of every neuron by an angle that the learning rate"
-    " sets, and keeps it balanced: mean zero, norm one. Its paper (“Learning by Turning: Neural "
+    "Nero is an optimiser that turns the weight vector of every neuron by an angle that the learning "
+    "rate sets, and keeps it balanced: mean zero, norm one. Its paper (“Learning by Turning: Neural "
     "Architecture Aware Optimisation”, 2021) makes claims about it; this page says which of them our own "
     "runs bear out. Figures, tables and outcomes are computed from the records of runs, and the commands "
     "that made them stand below each figure; remarks between them are a person's. Results name their "

@@ -133,7 +133,7 @@ def _caption(picture: Picture) -> str:
         which = "at one rate"
         if has_rates(picture):
             numbers = sorted({len(line.rates) for line in picture.lines if line.rates})
-            tried = " to ".join(str(number) for number in dict.fromkeys((numbers[0], numbers[-1])))
+            tried = wording.span(str(numbers[0]), str(numbers[-1]))
             which = f"at the best of the rates that were run, {tried} of each"
         text = f"*Mean and range over {count}; every optimiser {which}."
     if not picture.by_step and picture.results.task.metric.name.startswith("valid_"):
@@ -163,7 +163,7 @@ def _table_note(results: TaskResults) -> str:
     if any(published(results.task, line.optimizer) for line in results.lines):
         text += " Published: mean ± standard deviation over three seeds, at the paper's scale."
     counts = sorted({run.config["num_parameters"] for run in results.runs})
-    parameters = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    parameters = wording.span(f"{counts[0]:,}", f"{counts[-1]:,}")
     return f"{text} The network has {parameters} parameters.*"
 
 
@@ -213,7 +213,7 @@ def _provenance(results: TaskResults) -> str:
             f" One run took {wording.duration(statistics.median(seconds))} (median), all of them "
             f"{wording.duration(sum(seconds))}."
         )
-    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    when = wording.span(days[0], days[-1])
     return (
         f"**Origin.** {len(configs)} runs, {when}, on {hardware}.{took} Commit {commits}. "
         f"Versions: {versions}."

@@ -46,6 +46,16 @@ def seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
+def span(first: str, last: str) -> str:
+    """Write a range, or what it begins with if that is its end, too.
+
+    Example:
+        >>> span("1", "3"), span("2", "2")
+        ('1 to 3', '2')
+    """
+    return " to ".join(dict.fromkeys((first, last)))
+
+
 def mean(score: Score | None) -> str:
     """Write the mean of a score, or how many runs were lost."""
     if score is None:

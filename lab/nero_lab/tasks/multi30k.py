@@ -13,7 +13,7 @@ from nero_lab.data.files import folder
 from nero_lab.models.translation import Translator
 from nero_lab.perplexity import perplexities
 from nero_lab.schedules import Triangle
-from nero_lab.sums import mean_over_ranks
+from nero_lab.sums import averages
 from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Batch = tuple[Tensor, Tensor]
@@ -58,7 +58,8 @@ class Multi30k(Experiment):
         """Train on one batch; the reported loss is that without label smoothing."""
         plain, smooth = self._losses(batch)
         # Ranks have as many sentences, but not as many words, and average their gradients.
-        take("model", smooth.sum() / mean_over_ranks(smooth.numel(), self.setting))
+        words_per_rank = averages({"words": (smooth.numel(), 1)}, self.setting)["words"]
+        take("model", smooth.sum() / words_per_rank)
         return {"loss": (plain.detach().sum(), plain.numel())}
 
     def score(self) -> Sums:

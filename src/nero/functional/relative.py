@@ -38,7 +38,8 @@ def sum_of_squares(x: Tensor) -> Tensor:
         >>> sum_of_squares(torch.tensor([3.0, 4.0]))
         tensor(25., dtype=torch.float64)
     """
-    return x.to(sum_dtype(x)).square().sum()
+    norm: Tensor = torch.linalg.vector_norm(x, dtype=sum_dtype(x))
+    return norm.square()
 
 
 def madam_update(
@@ -70,7 +71,7 @@ def madam_update(
         >>> w
         tensor([ 0.9900, -1.0101])
     """
-    exp_avg_sq = beta * exp_avg_sq + (1 - beta) * grad * grad
+    exp_avg_sq = torch.addcmul(beta * exp_avg_sq, grad, grad, value=1 - beta)
     rms = (exp_avg_sq / bias_correction(beta, step)).sqrt().to(grad.dtype)
     ratio = torch.where(rms > 0, grad / torch.where(rms > 0, rms, 1.0), 0.0)
     ratio = ratio.clamp(-max_ratio, max_ratio)
@@ -110,12 +111,12 @@ def lamb_update(
         tensor([0.9000, 0.9000, 0.9000, 0.9000])
     """
     beta1, beta2 = betas
-    exp_avg = beta1 * exp_avg + (1 - beta1) * grad
-    exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    exp_avg = torch.add(beta1 * exp_avg, grad, alpha=1 - beta1)
+    exp_avg_sq = torch.addcmul(beta2 * exp_avg_sq, grad, grad, value=1 - beta2)
     rms = (exp_avg_sq / bias_correction(beta2, step)).sqrt()
     update = exp_avg / bias_correction(beta1, step) / (rms + eps) + weight_decay * weight
-    weight = weight - lr * _ratio(layer_norm(weight), layer_norm(update)) * update
-    return weight, exp_avg, exp_avg_sq
+    scale = lr * _ratio(layer_norm(weight), layer_norm(update))
+    return torch.addcmul(weight, update, -scale), exp_avg, exp_avg_sq
 
 
 def lars_update(

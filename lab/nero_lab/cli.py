@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    _add_budget(parser)
+    _add_task(parser)
     parser.add_argument(
         "--optimizer",
         default="nero",
@@ -117,20 +117,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
-    parser.add_argument(
-        "--set",
-        type=_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the recipe",
-    )
     _add_places(parser)
     parser.set_defaults(function=_run)
 
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
-    _add_budget(parser)
+    _add_task(parser)
     parser.add_argument(
         "--optimizers", type=_names, default=["nero"], metavar="NAME,...", help="(default: nero)"
     )
@@ -165,10 +157,18 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=_report)
 
 
-def _add_budget(parser: argparse.ArgumentParser) -> None:
+def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task")
     parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument(
+        "--set",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the recipe",
+    )
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:

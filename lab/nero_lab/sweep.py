@@ -47,6 +47,7 @@ def sweep_command(args: argparse.Namespace, place: Place) -> int:
         lrs=args.lrs,
         num_seeds=args.seeds,
         variants=args.variants,
+        options=dict(args.set),
         epochs=args.epochs,
     )
     # Workers have other working directories.
@@ -79,6 +80,7 @@ def grid(
     lrs: Sequence[float] | None = None,
     num_seeds: int = 1,
     variants: Sequence[str | None] = (None,),
+    options: Mapping[str, Any] | None = None,
     epochs: int | None = None,
 ) -> list[RunConfig]:
     """Return every run of a sweep, one seed of all of them before the next seed.
@@ -90,6 +92,7 @@ def grid(
         lrs: rates for each; each optimiser's own grid if None.
         num_seeds: seeds count from 0.
         variants: names of variants of the task; None is the task without one.
+        options: changes to the options of the recipe.
         epochs: instead of the recipe's.
 
     Example:
@@ -104,7 +107,7 @@ def grid(
         for variant in variants
         for optimizer in optimizers
         for lr in lrs or RunConfig(task, scale, optimizer).grid
-        for config in [RunConfig(task, scale, optimizer, lr, seed, variant, epochs=epochs)]
+        for config in [RunConfig(task, scale, optimizer, lr, seed, variant, options or {}, epochs)]
     }
     return list(named.values())
 

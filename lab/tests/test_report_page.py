@@ -114,7 +114,7 @@ def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
     assert nero[:5] == ["Nero", "0.01", "3", "11.50", "10.00 to 12.50"]
     assert nero[5] == "1"
     assert nero[6] == "11.16 ± 0.17 at lr 0.01; 8.61 ± 0.22 at lr 0.02 (ablation)"
-    assert nero[7:] == ["250 ms", "5.0 MB", "4.0 kB"]
+    assert nero[7:] == ["250 ms", "5 MB", "4 kB"]
     assert "| time per step |" in rows[0]
     assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
 

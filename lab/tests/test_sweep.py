@@ -179,6 +179,12 @@ def test_a_grid_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
         grid("mnist-deep", **wrong)
 
 
+def test_options_of_the_recipe_hold_for_every_run() -> None:
+    configs = grid("mnist-deep", lrs=[0.01, 0.1], options={"num_layers": 10})
+    assert [config.recipe.options["num_layers"] for config in configs] == [10, 10]
+    assert configs[0].name == "mnist-deep/cpu/nero-lr0.01-seed0-num_layers=10"
+
+
 def test_a_rate_at_which_a_seed_diverged_is_not_the_best() -> None:
     safe = Row(None, "sgd", 0.1, (2.0, 2.2), Counter(finished=2))
     wild = Row(None, "sgd", 1.0, (1.0,), Counter(finished=1, diverged=1))

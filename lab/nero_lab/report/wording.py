@@ -4,6 +4,7 @@ import math
 import re
 from html import escape
 
+from nero.bench.report import human_bytes
 from nero_lab.report.results import Line
 from nero_lab.report.scores import Score
 
@@ -118,16 +119,10 @@ def duration(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Write a number of bytes.
+    """Write a number of bytes, if it is known.
 
     Example:
-        >>> size(2228), size(712052736)
-        ('2.2 kB', '712 MB')
+        >>> size(2228), size(math.nan) == NOTHING
+        ('2.23 kB', True)
     """
-    if math.isnan(num_bytes):
-        return NOTHING
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            value = num_bytes / scale
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
-    return f"{num_bytes:.0f} B"
+    return NOTHING if math.isnan(num_bytes) else human_bytes(num_bytes)

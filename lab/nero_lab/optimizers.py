@@ -77,6 +77,10 @@ def _lamb(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Lamb(model, lr, betas=(0.0, 0.999), weight_decay=0.0)]
 
 
+def _lamb_clamped(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Lamb(model, lr, betas=(0.0, 0.999), weight_decay=0.0, max_norm=10.0)]
+
+
 def _lamb_balanced(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Balanced(Lamb(param_groups(model), lr, betas=(0.0, 0.999), weight_decay=0.0))]
 
@@ -188,6 +192,13 @@ OPTIMIZERS: dict[str, Entry] = {
     "adam": Entry(_adam, 1e-3, _ADAM, "Adam, beta1 = 0, as in the paper"),
     "adam-momentum": Entry(_adam_momentum, 1e-3, _ADAM, "Adam, torch's defaults, beta1 = 0.9"),
     "lamb": Entry(_lamb, 0.01, _LAMB, "LAMB, beta1 = 0, as in the paper", _LAMB_DIFFERS),
+    "lamb-clamped": Entry(
+        _lamb_clamped,
+        0.01,
+        _LAMB,
+        "LAMB that counts no norm above 10, as in the authors' code",
+        "Layers whose norm is over 10 step by a smaller part of it than the others.",
+    ),
     "lamb-momentum": Entry(_lamb_momentum, 0.01, _LAMB, "LAMB, beta1 = 0.9", _LAMB_DIFFERS),
     "lamb-balanced": Entry(
         _lamb_balanced, 0.01, FINE_GRID, "LAMB with Nero's constraints", _LAMB_DIFFERS

@@ -30,7 +30,7 @@ def madam(w, grads, lr=0.01, beta=0.999, max_ratio=8.0, weight_bound=3.0):
     return w
 
 
-def lamb(w, grads, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
+def lamb(w, grads, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, max_norm=math.inf):
     m, v = [0.0] * len(w), [0.0] * len(w)
     for t, g in enumerate(grads, 1):
         u = []
@@ -39,7 +39,7 @@ def lamb(w, grads, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
             v[i] = betas[1] * v[i] + (1 - betas[1]) * g[i] ** 2
             m_hat, v_hat = m[i] / (1 - betas[0] ** t), v[i] / (1 - betas[1] ** t)
             u.append(m_hat / (math.sqrt(v_hat) + eps) + weight_decay * w[i])
-        trust = norm(w) / norm(u) if norm(w) and norm(u) else 1.0
+        trust = min(norm(w), max_norm) / norm(u) if norm(w) and norm(u) else 1.0
         w = [x - lr * trust * y for x, y in zip(w, u, strict=True)]
     return w
 
@@ -75,7 +75,12 @@ BASELINES = {
     "Lamb": (
         Lamb,
         lamb,
-        [{}, {"lr": 0.1, "betas": (0.0, 0.999)}, {"weight_decay": 0.0, "eps": 0.1}],
+        [
+            {},
+            {"lr": 0.1, "betas": (0.0, 0.999)},
+            {"weight_decay": 0.0, "eps": 0.1},
+            {"lr": 0.1, "max_norm": 1.0},
+        ],
     ),
     "Lars": (Lars, lars, [{}, {"lr": 10.0, "momentum": 0.0}, {"weight_decay": 0.0}]),
     "Fromage": (Fromage, fromage, [{}, {"lr": 0.3}]),

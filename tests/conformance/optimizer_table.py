@@ -141,11 +141,13 @@ _LAMB_ERRORS = (
     ({"betas": (0.9, 1.5)}, ValueError, "Invalid beta parameter at index 1: 1.5"),
     ({"eps": -1e-8}, ValueError, "Invalid eps"),
     ({"weight_decay": float("inf")}, ValueError, "Invalid weight_decay"),
+    ({"max_norm": 0.0}, ValueError, "Invalid max_norm"),
 )
 _LAMB_OPTIONS = {
     "betas": (0.5, 0.9),
     "eps": 1e-3,
     "weight_decay": 0.5,
+    "max_norm": 0.5,
     "maximize": True,
 }
 
@@ -236,7 +238,7 @@ TABLE = (
         inputs=({"betas": (0.0, 0.999)}, {"eps": 0.0, "weight_decay": 0.0}),
         own_errors=_LAMB_ERRORS,
         group_options=_LAMB_OPTIONS,
-        newer_options=("maximize", "role", "neuron_dims"),
+        newer_options=("max_norm", "maximize", "role", "neuron_dims"),
     ),
     Entry(
         "Lars",
@@ -321,7 +323,7 @@ TABLE = (
         variants=({}, *CONSTRAINTS),
         own_errors=(*_LAMB_ERRORS, *_WRONG_CONSTRAINTS),
         group_options={"constraint": "norm", **_LAMB_OPTIONS},
-        newer_options=("maximize", "role", "neuron_dims"),
+        newer_options=("max_norm", "maximize", "role", "neuron_dims"),
         differs={Claim.HOOKS_GET_SELF: _OF_THE_WRAPPED},
     ),
 )

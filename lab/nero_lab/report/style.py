@@ -40,6 +40,7 @@ LOOKS: dict[str, Look] = {
     "adam": Look("Adam", "#009e73"),
     "adam-momentum": Look("Adam with momentum", "#004d38", _LONG),
     "lamb": Look("LAMB", "#cc79a7"),
+    "lamb-clamped": Look("LAMB, norms up to 10", "#a8527f", _MIXED),
     "lamb-momentum": Look("LAMB with momentum", "#e39ac4", _SHORT),
     "lamb-balanced": Look("LAMB, constrained", "#8a2f62", _LONG),
     "madam": Look("Madam", "#56b4e9"),

@@ -1,5 +1,7 @@
 """LAMB: Adam's direction, relative per layer."""
 
+import math
+
 from torch import Tensor
 
 from nero.baselines.base import Baseline, zeros_for
@@ -15,7 +17,7 @@ class Lamb(Baseline):
 
     $$
     u = \hat m/(\sqrt{\hat v} + \epsilon) + \lambda w \qquad
-    w \leftarrow w - \eta\,\frac{\|w\|}{\|u\|}\,u
+    w \leftarrow w - \eta\,\frac{\phi(\|w\|)}{\|u\|}\,u
     $$
 
     Args:
@@ -24,14 +26,16 @@ class Lamb(Baseline):
         betas: averaging constants of the gradient and of its square. The Nero paper uses (0, 0.999).
         eps: added to the root of the second moment.
         weight_decay: decay ``lambda``, inside the trust ratio.
+        max_norm: largest norm of a layer that counts: ``phi(z) = min(z, max_norm)``.
         maximize: maximise the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        Implementations differ. Ours is the paper's: both moments are bias-corrected, and the norm of
-        the weights is not clipped (``phi`` is the identity). The code of the Nero paper's authors
-        clamps the norm to 10 and does no bias correction; many others leave biases and gains out of
-        the trust ratio, which a group with its own ``weight_decay`` does not do here.
+        Implementations differ. Ours is the paper's: both moments are bias-corrected, and unless
+        ``max_norm`` is given ``phi`` is the identity. The code of the Nero paper's authors has
+        ``max_norm = 10``, by which large layers learn more slowly, and does no bias correction; many
+        others leave biases and gains out of the trust ratio, which a group with its own
+        ``weight_decay`` does not do here.
 
     Example:
         >>> layer = nn.Linear(3, 2)
@@ -48,6 +52,7 @@ class Lamb(Baseline):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
         *,
+        max_norm: float = math.inf,
         maximize: bool = False,
         overrides: Overrides = (),
     ) -> None:
@@ -56,6 +61,7 @@ class Lamb(Baseline):
             "betas": betas,
             "eps": eps,
             "weight_decay": weight_decay,
+            "max_norm": max_norm,
             "maximize": maximize,
         }
         super().__init__(params, defaults, overrides)
@@ -67,6 +73,8 @@ class Lamb(Baseline):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         check_non_negative("eps", group["eps"])
         check_non_negative("weight_decay", group["weight_decay"])
+        if not group["max_norm"] > 0:
+            raise ValueError(f"Invalid max_norm value: {group['max_norm']}; it must be positive")
 
     def _buffers(self, param: Tensor, group: Group) -> State:
         return {"exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}
@@ -90,6 +98,7 @@ class Lamb(Baseline):
             betas=group["betas"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],
+            max_norm=group["max_norm"],
             layer_norm=layer_norm,
         )
         return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

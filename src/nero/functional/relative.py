@@ -7,6 +7,7 @@ implementations differ, the optimiser classes in `nero.baselines` say how. Those
 ``layer_norm``, for layers of which they see only a part.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -91,12 +92,13 @@ def lamb_update(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
     weight_decay: float = 0.01,
+    max_norm: float = math.inf,
     layer_norm: LayerNorm = layer_norm,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Give Adam's direction the norm of the layer (LAMB, You et al. 2020, Algorithm 2).
 
         u = m_hat/(sqrt(v_hat) + eps) + lambda*w
-        w <- w - eta * ||w||/||u|| * u
+        w <- w - eta * min(||w||, max_norm)/||u|| * u
 
     Returns:
         The new weights and the new first and second moments.
@@ -115,7 +117,8 @@ def lamb_update(
     exp_avg_sq = torch.addcmul(beta2 * exp_avg_sq, grad, grad, value=1 - beta2)
     rms = (exp_avg_sq / bias_correction(beta2, step)).sqrt()
     update = exp_avg / bias_correction(beta1, step) / (rms + eps) + weight_decay * weight
-    scale = lr * _ratio(layer_norm(weight), layer_norm(update))
+    size = layer_norm(weight).clamp(max=max_norm)
+    scale = lr * _ratio(size, layer_norm(update))
     return torch.addcmul(weight, update, -scale), exp_avg, exp_avg_sq
 
 

@@ -9,7 +9,7 @@ from nero.functional import lamb_update
 from nero.functional.relative import LayerNorm
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
-from nero.optim.checks import check_non_negative
+from nero.optim.checks import check_non_negative, check_positive
 
 
 class Lamb(Baseline):
@@ -73,8 +73,7 @@ class Lamb(Baseline):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         check_non_negative("eps", group["eps"])
         check_non_negative("weight_decay", group["weight_decay"])
-        if not group["max_norm"] > 0:
-            raise ValueError(f"Invalid max_norm value: {group['max_norm']}; it must be positive")
+        check_positive("max_norm", group["max_norm"])
 
     def _buffers(self, param: Tensor, group: Group) -> State:
         return {"exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}

@@ -9,7 +9,7 @@ from nero.functional.relative import LayerNorm, sum_of_squares
 from nero.functional.sharding import whole
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
-from nero.optim.checks import check_unit_interval
+from nero.optim.checks import check_positive, check_unit_interval
 
 
 class Madam(Baseline):
@@ -67,9 +67,8 @@ class Madam(Baseline):
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
         check_unit_interval("beta", group["beta"])
-        for key in ("max_ratio", "weight_bound"):
-            if not group[key] > 0:
-                raise ValueError(f"Invalid {key} value: {group[key]}; it must be positive")
+        check_positive("max_ratio", group["max_ratio"])
+        check_positive("weight_bound", group["weight_bound"])
 
     def _buffers(self, param: Tensor, group: Group) -> State:
         mean_sq = whole(sum_of_squares(param)) / max(param.numel(), 1)

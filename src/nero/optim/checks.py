@@ -31,6 +31,12 @@ def check_non_negative(name: str, value: float) -> None:
         raise ValueError(f"Invalid {name} value: {value}; it must be finite and at least 0")
 
 
+def check_positive(name: str, value: float) -> None:
+    """Raise unless ``value`` is more than zero; it may be infinite."""
+    if not value > 0:
+        raise ValueError(f"Invalid {name} value: {value}; it must be positive")
+
+
 def check_real(param: Tensor, name: str) -> None:
     """Raise unless ``param`` holds real floating-point numbers."""
     if param.requires_grad and not param.is_floating_point():

@@ -159,3 +159,18 @@ def test_optimiser_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
     rivals, others = pictures(read_results(tmp_path)["pong"])
     assert [line.optimizer for line in rivals.lines] == ["nero", "sgd"]
     assert [line.optimizer for line in others.lines] == ["nero", "mine:build"]
+
+
+def test_logarithmic_axis_has_plain_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, RunConfig("wikitext2", "cpu", "sgd"), [430.0, 300.0, 190.0])
+    (picture,) = pictures(read_results(tmp_path)["wikitext2"])
+    figure = drawn(picture, monkeypatch)
+    figure.draw_without_rendering()
+    axis = figure.axes[0].yaxis
+    labels = [
+        label.get_text() for label in (*axis.get_majorticklabels(), *axis.get_minorticklabels())
+    ]
+    assert {"200", "300", "400"} <= set(labels)
+    assert all(not label or float(label) for label in labels)

@@ -15,7 +15,14 @@ from matplotlib.ticker import MaxNLocator
 from nero_lab.records import RunRecord
 from nero_lab.report import limits, paper
 from nero_lab.report.pictures import Picture, Track
-from nero_lab.report.style import Dashes, cross, edge_mark, order, variant_look
+from nero_lab.report.style import (
+    Dashes,
+    cross,
+    edge_mark,
+    order,
+    scale_logarithmically,
+    variant_look,
+)
 from nero_lab.task import Metric
 
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
@@ -150,7 +157,7 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
     axes.set_ylabel(label_of(metric, name))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     if metric.log:
-        axes.set_yscale("log")
+        scale_logarithmically(axes)
 
 
 def finish(panels: Sequence[Axes], by_panel: Sequence[Sequence[Curve]], metric: Metric) -> None:

@@ -11,7 +11,7 @@ from nero_lab.report import limits, paper
 from nero_lab.report.curves import in_two_lines
 from nero_lab.report.pictures import Picture
 from nero_lab.report.results import NERO_LR, Arm
-from nero_lab.report.style import Look, edge_mark, look
+from nero_lab.report.style import Look, edge_mark, look, scale_logarithmically
 from nero_lab.task import Metric, Task
 
 
@@ -94,7 +94,7 @@ def _draw(axes: Axes, lines: Sequence[Rates], metric: Metric, bounds: tuple[floa
     axes.set_xlim(min(tried) / 1.7, max(tried) * 1.7)
     axes.set_xlabel("learning rate")
     if metric.log:
-        axes.set_yscale("log")
+        scale_logarithmically(axes)
     axes.set_ylim(*bounds)
     axes.set_ylabel(in_two_lines(f"final {metric.label}"))
     axes.axvline(NERO_LR, color="#a0a0a0", linewidth=1.2, zorder=0)

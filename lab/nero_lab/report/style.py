@@ -12,6 +12,7 @@ from zlib import crc32
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogFormatter
 from matplotlib.transforms import Transform
 
 Dashes = str | tuple[int, tuple[float, ...]]
@@ -102,6 +103,20 @@ def drawing() -> Iterator[None]:
     }
     with matplotlib.rc_context(settings):
         yield
+
+
+def scale_logarithmically(axes: Axes) -> None:
+    """Give a panel a logarithmic vertical axis that says 400, not 4 times ten squared."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.5)))
+
+
+class _PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib would label, with plain numbers."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
 
 
 def cross(axes: Axes, x: float, y: float, colour: str) -> None:

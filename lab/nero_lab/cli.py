@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_NEEDS.format(error.name), file=sys.stderr)
         return 2
     args = _parser().parse_args(argv)
+    sys.path.insert(0, os.getcwd())  # for optimisers of the user's own
     try:
         code: int = args.function(args)
     except (ConfigError, DataError) as error:
@@ -147,8 +148,8 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
-        ("--results", Path("lab/results"), "folder of records"),
-        ("--out", Path("lab/report"), "folder of the page"),
+        ("--results", Path("runs"), "folder of records"),
+        ("--out", Path("report"), "folder of the page"),
     ):
         parser.add_argument(name, type=Path, default=default, help=f"{what} (default: %(default)s)")
     parser.add_argument(

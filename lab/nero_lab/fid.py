@@ -19,12 +19,12 @@ INCEPTION_WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
 """The file of torch-fidelity's release 0.2.0: looked for in the data folder and in torch's cache."""
 
 
-def frechet(features: nn.Module, real: Tensor | None = None) -> "FrechetInceptionDistance":
+def frechet(features: nn.Module, real: Tensor) -> "FrechetInceptionDistance":
     """Return a metric that measures from real images; ``update(fakes, real=False)`` it.
 
     Args:
         features: maps images to (images, num_features), and has the attribute ``num_features``.
-        real: the images to measure from; without them, ``update`` the metric with some.
+        real: the images to measure from.
 
     Example:
         >>> from nero_lab.judge import Classifier
@@ -59,11 +59,8 @@ def update(metric: "FrechetInceptionDistance", images: Tensor, *, real: bool) ->
         metric.update(images, real=real)
 
 
-def _measuring(
-    metric: "FrechetInceptionDistance", real: Tensor | None
-) -> "FrechetInceptionDistance":
-    if real is not None:
-        metric.to(real.device)
-        for part in real.split(250):
-            update(metric, part, real=True)
+def _measuring(metric: "FrechetInceptionDistance", real: Tensor) -> "FrechetInceptionDistance":
+    metric.to(real.device)
+    for part in real.split(250):
+        update(metric, part, real=True)
     return metric

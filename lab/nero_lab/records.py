@@ -32,13 +32,14 @@ class Recorder:
         self, path: Path, *, size: int = 0, step: int = 0, tensorboard: bool = True
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if size and path.stat().st_size < size:
+        if size and (not path.exists() or path.stat().st_size < size):
             raise ConfigError(
-                f"{path} is shorter than when the checkpoint beside it was written; remove both to begin "
-                "again"
+                f"{path} is shorter than when the checkpoint beside it was written; remove the folder "
+                f"{path.parent} to begin again"
             )
         self._file = path.open("ab")
         self._file.truncate(size)
+        self._file.seek(0, os.SEEK_END)  # until something is written, it would tell the old size
         self._board: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter

@@ -86,7 +86,7 @@ def earlier(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -> RunRec
         if record.config[name] != value:
             raise ConfigError(
                 f"{path} has records with {name} = {record.config[name]!r}, not {value!r}; "
-                "remove them, or choose another --runs-dir"
+                f"remove the folder {path.parent}, or choose another --runs-dir"
             )
     return record
 

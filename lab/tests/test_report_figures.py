@@ -39,7 +39,7 @@ def crosses(
     return found
 
 
-def test_lost_runs_are_marked_and_count_as_worst(tmp_path: Path) -> None:
+def test_diverged_runs_count_as_worst_and_failed_ones_not_at_all(tmp_path: Path) -> None:
     for seed, (values, status, epoch) in enumerate(
         [([60.0, 40.0], "finished", 2.0), ([60.0, 70.0], "diverged", 2.4), ([], "failed", 0.3)]
     ):
@@ -48,7 +48,7 @@ def test_lost_runs_are_marked_and_count_as_worst(tmp_path: Path) -> None:
     results = read_results(tmp_path)["cifar-vgg11"]
     (picture,) = pictures(results)
     (track,) = picture.tracks
-    assert legend_of(track) == "SGD, lr 0.1: 2 of 3 diverged or failed at epoch 3, 1"
+    assert legend_of(track) == "SGD, lr 0.1: 1 of 2 diverged at epoch 3 (1 failed)"
     assert track.arm.score is not None
     assert track.arm.score.mean == math.inf
     curve = ours(track, "valid_error", by_step=False)

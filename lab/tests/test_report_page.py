@@ -233,6 +233,26 @@ def test_report_without_any_records_leaves_the_old_one(tmp_path: Path, folder: s
     assert list(old.parent.iterdir()) == [old]
 
 
+def test_scale_without_any_records_leaves_the_old_report(tmp_path: Path) -> None:
+    write_run(tmp_path, RunConfig("cifar-resnet18"), [12.0])
+    write_report(tmp_path, tmp_path / "out")
+    kept = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="has begun at papr scale"):
+        write_report(tmp_path, tmp_path / "out", scale="papr")
+    assert sorted(tmp_path.rglob("*")) == kept
+
+
+def test_report_removes_old_figures_of_its_own_only(tmp_path: Path) -> None:
+    figures = tmp_path / "out" / "figures"
+    figures.mkdir(parents=True)
+    for name in ("pong-rivals.png", "mine.png"):
+        (figures / name).touch()
+    write_run(tmp_path, RunConfig("cifar-resnet18"), [12.0])
+    write_report(tmp_path, tmp_path / "out")
+    assert not (figures / "pong-rivals.png").exists()
+    assert (figures / "mine.png").exists()
+
+
 def test_tasks_without_records_are_recipes_only(tmp_path: Path) -> None:
     write_run(tmp_path, RunConfig("cifar-resnet18"), [12.0])
     write_report(tmp_path, tmp_path / "out")

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from nero_lab import records
+from nero_lab.cli import main
 from nero_lab.config import RunConfig
 from nero_lab.errors import ConfigError, DataError
 from nero_lab.run import Place, run
@@ -240,8 +241,20 @@ def test_records_that_are_shorter_than_their_checkpoint_are_refused(
         run(config, place(tmp_path, data_dir, checkpoint_steps=7), progress=InterruptedAt(30))
     path = tmp_path / config.name / "records.jsonl"
     path.write_text(path.read_text().splitlines(keepends=True)[0])
-    with pytest.raises(ValueError, match="remove both"):
+    with pytest.raises(ConfigError, match=f"remove the folder {path.parent}"):
         run(config, place(tmp_path, data_dir))
+    path.unlink()
+    with pytest.raises(ConfigError, match=f"remove the folder {path.parent}"):
+        run(config, place(tmp_path, data_dir))
+
+
+def test_size_of_records_is_right_before_the_first_one_of_a_resumed_run(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text("kept\ndropped\n")
+    recorder = records.Recorder(path, size=5, tensorboard=False)
+    assert recorder.sync() == 5
+    recorder.close()
+    assert path.read_text() == "kept\n"
 
 
 def test_a_restart_that_fails_destroys_nothing(data_dir: Path, tmp_path: Path) -> None:
@@ -265,6 +278,19 @@ def test_muon_refuses_a_network_without_hidden_matrices(data_dir: Path, tmp_path
         run(config, place(tmp_path, data_dir))
 
 
+def test_optimiser_beside_the_command_is_found(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside.py").write_text(
+        "import torch\n\ndef build(model, lr):\n    return torch.optim.RAdam(model.parameters(), lr)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = "run shakespeare --scale smoke --epochs 1 --optimizer beside:build --no-tensorboard"
+    assert main([*words.split(), "--data-dir", str(data_dir)]) == 0
+    assert len(list(tmp_path.glob("runs/**/records.jsonl"))) == 1
+
+
 def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", seed=3)
     record = run(config, place(tmp_path, data_dir))
@@ -280,7 +306,7 @@ def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_pat
     run(config, place(tmp_path, data_dir))
     path = tmp_path / config.name / "records.jsonl"
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1', 1))
-    with pytest.raises(ConfigError, match=r"seed = 1, not 0.*runs-dir"):
+    with pytest.raises(ConfigError, match=r"seed = 1, not 0; remove the folder .*runs-dir"):
         run(config, place(tmp_path, data_dir))
 
 

@@ -38,7 +38,7 @@ def write_report(
         tasks: the tasks to report on.
 
     Raises:
-        ConfigError: if there are no records, or records that cannot be compared.
+        ConfigError: if there are no records, none at that scale, or some that cannot be compared.
     """
     found = records.read_all(results_dir)
     if not found:
@@ -47,11 +47,16 @@ def write_report(
             "`nero-lab sweep` wrote to, by default runs"
         )
     results = collect(found, tasks, order, scale)
+    if not results:
+        raise ConfigError(
+            f"no run below {results_dir} has begun" + (f" at {scale} scale" if scale else "")
+        )
     comments = read_comments(results_dir, tasks=tasks, claims=[claim.key for claim in CLAIMS])
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    for old in figures.glob("*.png"):  # of tasks that have no records any more
-        old.unlink()
+    for name in tasks:  # some may have no records any more
+        for old in figures.glob(f"{name}-*.png"):
+            old.unlink()
     text = page(tasks, results, comments, out)
     (out / "report.md").write_text(text, encoding="utf-8")
     (out / "report.html").write_text(to_html(text, TITLE), encoding="utf-8")

@@ -71,7 +71,7 @@ def _has_begun(run: RunRecord) -> bool:
 
 def _num_optimizers(runs: Iterable[RunRecord], scale: str) -> int:
     """Count the optimisers that came to their end at a scale: one run that was begun shows nothing yet."""
-    ended = [run for run in runs if run.config["scale"] == scale and run.status != "unfinished"]
+    ended = [run for run in runs if run.config["scale"] == scale and run.is_done]
     return len({run.config["optimizer"] for run in ended})
 
 

@@ -84,12 +84,11 @@ def legend_of(track: Track) -> str:
     lost = track.arm.lost
     if lost:
         epochs = ", ".join(str(math.ceil(run.end["epoch"])) for run in lost if run.end)
-        some = "" if len(track.arm.runs) == 1 else f"{len(lost)} of {len(track.arm.runs)} "
-        score = track.arm.score
-        assert score is not None
-        text += f": {some}{score.how_lost} at epoch {epochs}"
-    unfinished = track.arm.num_unfinished
-    return text + (f" ({unfinished} unfinished)" if unfinished else "")
+        num_done = len(track.arm.seeds)
+        some = "" if num_done == 1 else f"{len(lost)} of {num_done} "
+        text += f": {some}diverged at epoch {epochs}"
+    rest = track.arm.not_counted
+    return text + (f" ({rest})" if rest else "")
 
 
 def ours(track: Track, name: str, by_step: bool) -> Curve:
@@ -137,7 +136,7 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
             curve.mean,
             color=curve.colour,
             linestyle=curve.dashes,
-            marker="o" if 0 < len(curve.x) <= _MAX_MARKED else "",
+            marker=_marker(curve.x),
             markersize=3.5,
             label=curve.label,
         )
@@ -150,6 +149,8 @@ def draw(axes: Axes, drawn: Iterable[Curve], metric: Metric, name: str, *, x_lab
                 stray.y,
                 color=curve.colour,
                 linestyle=curve.dashes,
+                marker=_marker(stray.x),
+                markersize=3.5,
                 linewidth=1.0,
                 alpha=0.7,
             )
@@ -168,6 +169,10 @@ def finish(panels: Sequence[Axes], by_panel: Sequence[Sequence[Curve]], metric: 
         if bounds:
             axes.set_ylim(*bounds)
         _mark_lost(axes, curves, metric)
+
+
+def _marker(x: Sequence[float]) -> str:
+    return "o" if 0 < len(x) <= _MAX_MARKED else ""
 
 
 def _points(run: RunRecord, name: str, by_step: bool) -> Iterator[tuple[float, float]]:

@@ -5,6 +5,9 @@ RIVALS = ("sgd", "adam", "lamb")
 
 OF_PAPER = ("nero", *RIVALS)
 
+OTHER_LAMBS = ("lamb-clamped", "lamb-momentum")
+"""LAMB as the authors' code has it, and as they found it to learn Pong: drawn where run, not judged."""
+
 CONSTRAINTS = ("nero-none", "nero-mean", "nero-norm", "nero")
 """Section 5.1: Nero with one constraint, the other, none and both."""
 

@@ -18,8 +18,8 @@ _INTRO = (
     "runs bear out. Figures, tables and outcomes are computed from the records of runs, and the commands "
     "that made them stand below each figure; remarks between them are a person's. Results name their "
     "scale: *paper* is the recipe of the paper (for a task that is not in it, the full one), *cpu* a "
-    "shortened one that takes minutes to an hour on two cores, *smoke* only shows that the code runs. A "
-    "shortened run can support or contradict a claim, not settle it."
+    "shortened one that takes minutes to two hours on one core, *smoke* only shows that the code runs. "
+    "A shortened run can support or contradict a claim, not settle it."
 )
 # With every rate that the paper tuned over, its best ones among them.
 SWEEP = (

@@ -42,7 +42,7 @@ FAMILIES = (
     Family(
         "rivals",
         "Nero and the rivals of the paper",
-        lineups.OF_PAPER,
+        (*lineups.OF_PAPER, *lineups.OTHER_LAMBS),
         lineups.RIVALS,
     ),
     Family(

@@ -6,6 +6,7 @@ draws and a table lists.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +29,13 @@ class Arm:
 
     @property
     def score(self) -> Score | None:
-        """The score over all seeds that have ended."""
+        """The score over all seeds that are done."""
         return self.score_of(self.seeds)
 
     @property
     def seeds(self) -> frozenset[int]:
-        """Seeds of the runs that have ended."""
-        return frozenset(run.config["seed"] for run in self.runs if run.status != "unfinished")
+        """Seeds of the runs that are done."""
+        return frozenset(run.config["seed"] for run in self.runs if run.is_done)
 
     @property
     def finished(self) -> list[RunRecord]:
@@ -47,27 +48,25 @@ class Arm:
 
     @property
     def lost(self) -> list[RunRecord]:
-        """Runs that diverged or failed."""
+        """Runs that diverged."""
         kept = [id(run) for run in self.finished]
-        return [run for run in self.runs if run.status != "unfinished" and id(run) not in kept]
+        return [run for run in self.runs if run.is_done and id(run) not in kept]
 
     @property
-    def num_unfinished(self) -> int:
-        """Runs that may still go on."""
-        return sum(run.status == "unfinished" for run in self.runs)
+    def not_counted(self) -> str:
+        """Write how many runs may still go on, or failed and can be run again."""
+        counts = Counter(run.status for run in self.runs if not run.is_done)
+        return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
 
     def score_of(self, seeds: Iterable[int]) -> Score | None:
-        """Return the score over some of the seeds, or None if no run of them has ended."""
+        """Return the score over some of the seeds, or None if no run of them is done."""
         seeds = set(seeds)
         finished = [run for run in self.finished if run.config["seed"] in seeds]
         lost = [run for run in self.lost if run.config["seed"] in seeds]
         if not finished and not lost:
             return None
         values = tuple(run.last(self.metric.name) for run in finished)
-        how = sorted({"failed" if run.status == "failed" else "diverged" for run in lost})
-        return Score(
-            values, len(lost), self.metric.higher_is_better, " or ".join(how) or "diverged"
-        )
+        return Score(values, len(lost), self.metric.higher_is_better)
 
     def end(self, *keys: str) -> float:
         """Return the median over runs of a number of their last record, or NaN."""
@@ -118,7 +117,7 @@ class Line:
 
     @property
     def rates(self) -> list[float]:
-        """The rates at which a run has ended."""
+        """The rates at which a run is done."""
         return [lr for lr, arm in self.arms.items() if arm.score]
 
     @property

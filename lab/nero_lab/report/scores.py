@@ -1,7 +1,7 @@
 """The score of one optimiser at one rate, over seeds, and when one score is better than another.
 
-A score is the value of the task's metric after the last epoch, as in the paper; a run that diverged or
-failed has none and counts as worse than any other.
+A score is the value of the task's metric after the last epoch, as in the paper; a run that diverged has
+none and counts as worse than any other.
 """
 
 import math
@@ -18,9 +18,8 @@ class Score:
     """Mean and range over seeds of the last value of a metric."""
 
     values: tuple[float, ...]  # of the runs that came to their end
-    num_lost: int = 0  # runs that diverged or failed
+    num_lost: int = 0  # runs that diverged
     higher_is_better: bool = False
-    how_lost: str = "diverged"  # or "failed", or "diverged or failed"
 
     @property
     def num_seeds(self) -> int:

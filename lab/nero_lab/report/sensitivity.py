@@ -1,4 +1,4 @@
-"""Final score against learning rate, with the rates that failed on the edge."""
+"""Final score against learning rate, with the rates that diverged on the edge."""
 
 import math
 from collections import Counter

@@ -105,8 +105,8 @@ def _score_cells(line: Line, arm: Arm) -> list[str]:
     title = look(line.optimizer).title + (f" ({line.variant})" if line.variant else "")
     score = arm.score
     count = str(score.num_seeds if score else 0)
-    if arm.num_unfinished:
-        count += f" (+{arm.num_unfinished} unfinished)"
+    if arm.not_counted:
+        count += f" (+{arm.not_counted})"
     return [title, f"{arm.lr:g}", count, wording.mean(score), wording.spread(score)]
 
 

@@ -23,11 +23,14 @@ RULE = (
     "The rule: a difference counts if the ranges over seeds do not overlap. That is a weak test: with "
     "three seeds, ranges are disjoint by chance in one of ten pairs of equal optimisers, and with one seed "
     "there is no range at all; the outcome then says so. Every optimiser is taken at its best rate of "
-    "those that were run, chosen by the same validation scores and seeds that are then compared, so that "
-    "a score is a little too good, the more so the more rates were tried. A score is the value after the "
-    "last epoch, and a run that diverged or failed is worse than any that did not. “Undecided” means that "
-    "ranges overlap, that the better one was tried at more rates than the other, or that the claim holds "
-    "so far but an optimiser of the comparison was not run. Smoke runs test nothing."
+    "those that were run. That rate is chosen by validation scores over the seeds with which all of its "
+    "rates were run, and these scores are among those that are then compared, so that a score is a little "
+    "too good, the more so the more rates were tried; and where all rates have one seed in common, another "
+    "rate may have a better mean. A score is the value after the last epoch. A run that diverged is worse "
+    "than any that did not; one that failed for another reason is drawn and not counted. “Undecided” means "
+    "that ranges overlap, that the claim holds so far but an optimiser of the comparison was not run, or, "
+    "where the claim is that one is the best, that the better one was tried at more rates. Smoke runs test "
+    "nothing."
 )
 
 

@@ -72,8 +72,8 @@ def lost(score: Score) -> str:
         ('2 of 3 runs diverged', 'the only run diverged')
     """
     if score.num_seeds == 1:
-        return f"the only run {score.how_lost}"
-    return f"{score.num_lost} of {score.num_seeds} runs {score.how_lost}"
+        return "the only run diverged"
+    return f"{score.num_lost} of {score.num_seeds} runs diverged"
 
 
 def spread(score: Score | None) -> str:

@@ -26,7 +26,7 @@ MNIST_DEEP = Task(
             schedule=Decay(0.9),
             precision="bfloat16",
             options=_OPTIONS,
-            takes="30 to 50 minutes on one core with AMX",
+            takes="about 50 minutes on one core with AMX",
         ),
         "smoke": Recipe(
             epochs=2,

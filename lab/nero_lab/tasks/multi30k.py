@@ -116,7 +116,7 @@ MULTI30K = Task(
             schedule=Triangle(),
             precision="bfloat16",
             options=_OPTIONS | {"num_layers": 2, "width": 256, "num_heads": 4, "hidden": 512},
-            takes="20 to 40 minutes on one core with AMX",
+            takes="20 to 50 minutes on one core with AMX",
         ),
         "smoke": Recipe(
             epochs=2,

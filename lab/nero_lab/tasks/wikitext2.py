@@ -104,7 +104,7 @@ WIKITEXT2 = Task(
             clip_norm=0.25,
             precision="bfloat16",
             options=_OPTIONS,
-            takes="about 50 minutes on one core with AMX",
+            takes="50 to 110 minutes on one core with AMX",
         ),
         "smoke": Recipe(
             epochs=2,

@@ -5,6 +5,7 @@ import logging
 import math
 import multiprocessing
 import threading
+import weakref
 
 import hypothesis.strategies as st
 import pytest
@@ -190,6 +191,90 @@ def test_stochastic_rounding_draws_the_same_noise(dtype):
         # The noise is the same number for number. Where it decides by less than 1e-8 the two part, and a
         # row that has parted by one weight is a little elsewhere from then on. Other noise: 90% differ.
         assert (p != q).float().mean() < 0.05
+
+
+def test_stochastic_rounding_draws_the_same_noise_in_any_memory_format():
+    torch.manual_seed(0)
+    weight = torch.randn(6, 8, 3, 3).bfloat16().to(memory_format=torch.channels_last)
+    pair = twins([{"params": [nn.Parameter(weight)]}], stochastic_rounding=True)
+    step_both(pair, [torch.randn(6, 8, 3, 3).bfloat16()])
+    assert torch.equal(pair[0][1][0], pair[1][1][0])
+
+
+def test_no_gradient_is_kept_from_one_step_to_the_next():
+    layers = nn.ModuleList(
+        [nn.Linear(8, 4), nn.Linear(8, 4).double()]
+    )  # one goes to the plain backend
+    optimizer = Nero(layers)
+    for param in layers.parameters():
+        param.grad = torch.ones_like(param)
+    grads = [weakref.ref(param.grad) for param in layers.parameters()]
+    optimizer.step()
+    optimizer.zero_grad()
+    assert all(grad() is None for grad in grads)
+
+
+@pytest.mark.parametrize("fused", [False, None])
+@pytest.mark.parametrize(("later", "is_one"), [("balanced", True), ("none", False)])
+def test_constraint_that_was_initial_can_become_another(fused, later, is_one):
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 3, bias=False)
+    optimizer = Nero(layer, lr=0.5, constraint="initial", fused=fused)
+    before = layer.weight.detach().norm(dim=1)
+    optimizer.param_groups[0]["constraint"] = later
+    layer.weight.grad = torch.randn(3, 8)
+    optimizer.step()
+    after = layer.weight.detach().norm(dim=1)
+    assert torch.allclose(after, torch.ones(3)) == is_one
+    assert not torch.allclose(after, before, rtol=1e-2)
+
+
+@pytest.mark.parametrize("fused", [False, None])
+def test_constraint_cannot_become_initial(fused):
+    optimizer = Nero(layer := nn.Linear(8, 3, bias=False), fused=fused)
+    optimizer.param_groups[0]["constraint"] = "initial"
+    layer.weight.grad = torch.randn(3, 8)
+    with pytest.raises(ValueError, match=r"`weight`: its constraint has become .initial"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("fused", [False, None])
+def test_state_follows_a_change_of_precision(fused):
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 3).double(), nn.Linear(8, 3).double()]
+    layers[1].load_state_dict(layers[0].state_dict())
+    optimizers = [Nero(layers[0], fused=fused), Nero(layers[1].float(), fused=fused)]
+    layers[0].float()
+    grads = [torch.randn(3, 8), torch.randn(3)]
+    for layer, optimizer in zip(layers, optimizers, strict=True):
+        for param, grad in zip(layer.parameters(), grads, strict=True):
+            param.grad = grad.clone()
+        optimizer.step()
+        assert optimizer.state[layer.bias]["exp_avg_norm"].dtype == torch.float32
+    for param, other in zip(layers[0].parameters(), layers[1].parameters(), strict=True):
+        torch.testing.assert_close(param, other, rtol=1e-6, atol=1e-7)
+
+
+def test_a_rate_that_lies_on_a_device_is_not_read():
+    layer = nn.Linear(4, 3, device="meta")
+    optimizer = Nero(layer, lr=torch.tensor(0.01, device="meta"))
+    for param in layer.parameters():
+        param.grad = torch.empty_like(param)
+    optimizer.step()
+
+
+def test_kernel_is_compiled_where_nothing_can_be_kept_on_disk(monkeypatch):
+    numba = pytest.importorskip("numba")
+    from nero.backends import cpu_kernel
+
+    def njit(*, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(**options)
+
+    real = numba.njit
+    monkeypatch.setattr(numba, "njit", njit)
+    assert cpu_kernel._kernel(lambda: None)() is None
 
 
 def test_stochastic_rounding_keeps_the_mean_turn_of_bfloat16():

@@ -14,7 +14,7 @@ from nero import (
     param_groups,
     project_,
 )
-from nero.baselines import Lamb
+from nero.baselines import Lamb, Madam
 from nero.functional import is_balanced
 
 
@@ -149,3 +149,35 @@ def test_project_repairs_averaged_weights():
 def test_project_to_initial_norms_is_an_error():
     with pytest.raises(ValueError, match="names no norm to project to"):
         project_(model(), constraint="initial")
+
+
+def test_madam_is_bound_by_the_weights_that_it_trains():
+    layer = nn.Linear(100, 50, bias=False)
+    nn.init.normal_(layer.weight, std=0.01)
+    optimizer = Balanced(Madam(layer))
+    scale = optimizer.state[layer.weight]["scale"]
+    torch.testing.assert_close(scale, layer.weight.detach().square().mean().sqrt())
+
+
+def test_optimisers_may_be_given_the_same_groups():
+    groups = param_groups(model())
+    madam, lamb = Madam(groups), Lamb(groups)
+    assert madam.param_groups[0]["lr"] == 0.01
+    assert lamb.param_groups[0]["lr"] == 0.001
+    assert "lr" not in groups[0]
+
+
+def test_checkpoint_of_the_wrapped_optimiser_alone_leaves_layout_and_constraint():
+    layer = nn.ConvTranspose2d(4, 6, 3, bias=False)
+    groups = param_groups(layer, overrides=[("weight", {"constraint": "norm"})])
+    optimizer = Balanced(torch.optim.AdamW(groups, weight_decay=0.0))
+    alone = torch.optim.AdamW([nn.Parameter(layer.weight.detach().clone())], lr=0.5)
+    optimizer.load_state_dict(alone.state_dict())
+    (group,) = optimizer.param_groups
+    assert group["lr"] == 0.5
+    assert (group["neuron_dims"], group["constraint"]) == ((1,), "norm")
+
+
+def test_project_refuses_a_bare_tensor():
+    with pytest.raises(TypeError, match="put a single one into a list"):
+        project_(nn.Linear(5, 3).weight)

@@ -194,3 +194,11 @@ def test_state_is_at_most_a_five_hundredth_of_adamws(build, num_parameters, caps
         )
     assert nero_bytes <= 0.002 * adamw_bytes
     assert nero_bytes == describe(model).state_bytes
+
+
+def test_neuron_dims_may_be_one_number():
+    weight = nn.Parameter(torch.randn(8, 3))
+    optimizer = Nero([{"params": [weight], "neuron_dims": 1}])
+    weight.grad = torch.randn(8, 3)
+    optimizer.step()
+    assert torch.allclose(weight.norm(dim=0), torch.ones(3))

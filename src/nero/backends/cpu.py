@@ -34,7 +34,10 @@ _SMALLEST_SLICE = 1 << 16
 
 def step_(tasks: Sequence[NeroTask]) -> None:
     """Update, in place, the weights and state of every task; gradients are only read."""
-    Plan(tasks).step_([task.grad for task in tasks], [float(task.options.lr) for task in tasks])
+    mine = [task for task in tasks if task.weight.is_cpu]
+    Plan(mine).step_([task.grad for task in mine], [float(task.options.lr) for task in mine])
+    # As they are: to read a rate that lies on a device would mean to wait for it.
+    plain.step_([task for task in tasks if not task.weight.is_cpu])
 
 
 class Plan:
@@ -50,9 +53,9 @@ class Plan:
         walkable: dict[tuple[str, torch.dtype], list[tuple[int, NeroTask, Geometry]]] = {}
         self._others: list[tuple[int, NeroTask]] = []
         for index, task in enumerate(tasks):
-            geometry = None if why_not(task.weight) else task_geometry(task)
+            geometry = None if _why_plain(task) else task_geometry(task)
             if geometry is None or task.weight.numel() == 0:
-                self._others.append((index, task))
+                self._others.append((index, _without_gradient(task)))
             else:
                 kernel, geometry = _kernel(task, geometry)
                 key = kernel, task.weight.dtype
@@ -89,6 +92,12 @@ def why_not(weight: Tensor) -> str | None:
     return missing()
 
 
+def _why_plain(task: NeroTask) -> str | None:
+    if task.options.stochastic_rounding and not task.weight.is_contiguous():
+        return "the kernel counts positions in memory, and its noise would be another"
+    return why_not(task.weight)
+
+
 def is_plannable(weight: Tensor) -> bool:
     """Tell, quickly, whether a parameter has memory that a plan can rely on.
 
@@ -120,7 +129,8 @@ class _Table:
 
         self._indices = [index for index, _, _ in rows]
         self._weights = [task.weight for _, task, _ in rows]
-        self._tasks = [task for _, task, _ in rows]  # alive as long as their addresses are here
+        # Weights and state are alive as long as their addresses are here; gradients come and go.
+        self._tasks = [_without_gradient(task) for _, task, _ in rows]
         self._records = np.array(
             [_record(task, geometry) for _, task, geometry in rows], cpu_kernel.RECORD
         )
@@ -183,6 +193,10 @@ def _kernel(task: NeroTask, geometry: Geometry) -> tuple[str, Geometry]:
     if geometry.is_rows and not task.options.stochastic_rounding:
         return "rows", geometry
     return "columns", geometry.as_columns()
+
+
+def _without_gradient(task: NeroTask) -> NeroTask:
+    return task._replace(grad=task.grad.new_empty(0))
 
 
 def _renewed(task: NeroTask, grad: Tensor, rate: float) -> NeroTask:

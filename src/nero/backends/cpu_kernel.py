@@ -14,6 +14,7 @@ This module imports numba; `nero.backends.cpu` imports it when it is first neede
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -49,8 +50,8 @@ MOVES, OPEN = 0, 1  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
 AHEAD = 4096  # bytes between what is read and what is fetched
 
-# Kernels are called from Python, and kept on disk; the rest is compiled into them.
-_KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+# Kernels are called from Python; the rest is compiled into them.
+_KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 _EXACT: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -58,6 +59,14 @@ _EXACT: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 _FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
+
+
+def _kernel(function: Callable[..., None]) -> Any:
+    """Compile a function that Python calls, and keep it on disk where numba finds a place for it."""
+    try:
+        return numba.njit(cache=True, **_KERNEL)(function)
+    except RuntimeError:  # every folder that it knows is read-only
+        return numba.njit(**_KERNEL)(function)
 
 
 # The three kernels take the same arguments: scratch space for one thread (see `make_room`), the table,
@@ -74,7 +83,7 @@ def make_room(stored_as: str) -> tuple[Any, ...]:
     )
 
 
-@numba.njit(**_KERNEL)
+@_kernel
 def walk_rows(
     scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
 ) -> None:
@@ -130,7 +139,7 @@ def walk_rows(
             num_waiting = count
 
 
-@numba.njit(**_KERNEL)
+@_kernel
 def walk_columns(
     scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
 ) -> None:
@@ -185,7 +194,7 @@ def walk_columns(
                         _write(scratch, w_at, g_at, length, turns, b)
 
 
-@numba.njit(**_KERNEL)
+@_kernel
 def walk_elements(
     scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
 ) -> None:
@@ -222,7 +231,7 @@ def walk_elements(
         skipped[index] = num_skipped
 
 
-@numba.njit(**_KERNEL)
+@_kernel
 def add_counts(table: Any, chunks: Any, skipped: Any) -> None:
     """Count, when all chunks are done, the step and the skipped neurons of every tensor."""
     for index in range(chunks.shape[0]):

@@ -92,7 +92,6 @@ def why_not(task: NeroTask) -> str | None:
 
 @lru_cache(maxsize=64)
 def why_not_device(device: torch.device) -> str | None:
-    """Return why nothing on ``device`` can take this backend, or ``None``."""
     """Return why no tensor on ``device`` can take this backend, or ``None``."""
     if find_spec("triton") is None:
         return "triton is not installed"

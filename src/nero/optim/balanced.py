@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nero.functional import BALANCED, Sphere, as_constraint, neuron_norm
-from nero.layout import layout_from_options
-from nero.optim.base import named
+from nero.layout import LAYOUT_KEYS, layout_from_options
+from nero.optim.base import RelativeOptimizer, named
 from nero.optim.checks import check_param
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_
@@ -96,8 +96,17 @@ class Balanced(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimiser's state; weights are not projected."""
+        """Load the wrapped optimiser's state; weights are not projected.
+
+        The layout comes from the model that is being trained, and so does the constraint of a group where
+        the checkpoint has none: it may be one of the wrapped optimiser alone.
+        """
+        own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
         self.optimizer.load_state_dict(state_dict)
+        for group, kept in zip(self.param_groups, own, strict=True):
+            if "constraint" in group:
+                kept.pop("constraint", None)
+            group.update(kept)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a param group, and project it."""
@@ -138,6 +147,8 @@ class Balanced(Optimizer):
             for param in filter(_is_trainable, group["params"]):
                 layout = layout_from_options(group, param.shape)
                 project_param_(param, layout, self._constraint(group))
+        if isinstance(self.optimizer, RelativeOptimizer):
+            self.optimizer.renew_state(groups)
 
     @torch.no_grad()
     def _remember(self) -> None:
@@ -169,6 +180,10 @@ class Balanced(Optimizer):
 
 
 _NORMS = "initial_norms"
+_OWN = (
+    *LAYOUT_KEYS,
+    "constraint",
+)  # what a checkpoint of the wrapped optimiser alone does not have
 
 
 def _is_trainable(param: Tensor) -> bool:

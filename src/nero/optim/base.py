@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nero.functional import working_dtype
 from nero.layout import LAYOUT_KEYS, Overrides, param_groups
 from nero.optim.checks import (
     check_lr,
@@ -65,7 +66,7 @@ class RelativeOptimizer(Optimizer):
             params = param_groups(params, overrides=overrides)
         elif overrides:
             raise TypeError("overrides match parameter names: pass the model, not its parameters")
-        super().__init__(params, defaults)
+        super().__init__(_copied(params), defaults)
 
     @abstractmethod
     def _new_state(self, param: Tensor, group: Group) -> State:
@@ -97,6 +98,14 @@ class RelativeOptimizer(Optimizer):
             raise
         for place, param in enumerate(group["params"]):
             self._prepare(param, group, place)
+
+    def renew_state(self, groups: Iterable[Group]) -> None:
+        """Make the state of parameters anew that were changed before their first step."""
+        for group in groups:
+            for param in group["params"]:
+                state: State = self.state.get(param, {})
+                if state and not state["step"].is_meta and not state["step"].any():
+                    self.state[param] = self._new_state(param.detach(), group)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -200,11 +209,10 @@ class RelativeOptimizer(Optimizer):
         A parameter that is frozen or has no storage has none.
         """
         state: State = self.state.get(param, {})  # empty if someone only asked for it
-        # A state's tensors are made, and moved, together.
-        if state and next(iter(state.values())).device == param.device:
+        if state and _fits(state, param):
             return state
         if state and not any(tensor.is_meta for tensor in state.values()):
-            state = {key: tensor.to(param.device) for key, tensor in state.items()}
+            state = {key: _moved(tensor, param) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
             self._check_param(param, group, param_name(group, place))
             with torch.no_grad():
@@ -264,6 +272,26 @@ def param_name(group: Group, place: int) -> str:
 def scalar(lr: float | Tensor) -> float | Tensor:
     """Return ``lr`` as a Python number (not numpy's) or as a tensor without dims."""
     return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
+
+
+def _fits(state: State, param: Tensor) -> bool:
+    # A state's tensors are made, and moved, together. The first counts steps, and may be the only one.
+    last = list(state.values())[-1]
+    if last.device != param.device:
+        return False
+    return last.dtype == working_dtype(param.dtype) or not last.is_floating_point()
+
+
+def _moved(tensor: Tensor, param: Tensor) -> Tensor:
+    dtype = working_dtype(param.dtype) if tensor.is_floating_point() else tensor.dtype
+    return tensor.to(param.device, dtype)
+
+
+def _copied(params: Any) -> Any:
+    # Torch fills in the groups that it is given, and another optimiser may be given the same.
+    if isinstance(params, Tensor):
+        return params  # torch refuses it, and says why
+    return [dict(item) if isinstance(item, dict) else item for item in params]
 
 
 def _own(lr: float | Tensor) -> float | Tensor:

@@ -65,8 +65,9 @@ class Nero(RelativeOptimizer):
             needs a model.
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
-        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists on a
-            fused kernel. On CPUs that is the extra ``nero-optim[cpu]``.
+        fused: ``None`` picks the fastest implementation that has been tried on the device, ``False`` the
+            plain one, ``True`` insists on a fused kernel. On CPUs that is the extra ``nero-optim[cpu]``,
+            on GPUs one in Triton that ``None`` does not pick yet.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 2))
@@ -123,7 +124,9 @@ class Nero(RelativeOptimizer):
 
     @property
     def num_skipped(self) -> int:
-        """How many neuron updates were skipped, since this object was made, because they were not finite.
+        """How many neuron updates were skipped because they were not finite.
+
+        Counted since this object was made, or since it loaded a checkpoint.
 
         Waits for the device. With sharded parameters it communicates: ask on every rank.
         """

@@ -33,6 +33,10 @@ def project_(
         >>> torch.allclose(layer.weight.norm(dim=1), torch.ones(10))
         True
     """
+    if isinstance(params, Tensor):
+        raise TypeError(
+            "project_ takes a model or several parameters: put a single one into a list"
+        )
     groups = param_groups(params, overrides=overrides) if isinstance(params, nn.Module) else params
     for param, group in _each(groups):
         if not param.is_meta:

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from nero.backends import NeroOptions, NeroTask
 from nero.functional import UNCONSTRAINED, Sphere, as_constraint
@@ -22,8 +23,10 @@ def tasks_of(work: Sequence[Work]) -> list[NeroTask]:
 def task_of(work: Work, options: NeroOptions) -> NeroTask:
     """Return the task of one parameter, viewed so that its fan-in dims apply."""
     param, grad, state = work.param, work.grad, work.state
-    average, radius = state["exp_avg_norm"], state.get("radius")
+    average, radius = state["exp_avg_norm"], None
     neurons = neurons_of(work.group, work.shape, options.constraint)
+    if neurons.constraint.radius == "initial":  # it may have been another until now
+        radius = _radius(work)
     if neurons.layout.num_groups > 1:
         view = neurons.layout.view
         param, grad, average = view(param), view(grad), view(average)
@@ -41,6 +44,15 @@ def task_of(work: Work, options: NeroOptions) -> NeroTask:
         options=options,
         stream=work.position,
     )
+
+
+def _radius(work: Work) -> Tensor:
+    if "radius" not in work.state:
+        raise ValueError(
+            f'{work.name}: its constraint has become "initial", but what its norms were is known only to '
+            "an optimizer that is built with that constraint"
+        )
+    return work.state["radius"]
 
 
 def options_of(group: Group) -> NeroOptions:
@@ -71,7 +83,7 @@ def neurons_of(group: Group, shape: torch.Size, constraint: Sphere) -> Neurons:
     dims = group["neuron_dims"]
     key = (
         group["role"],
-        dims if dims is None else tuple(dims),
+        (dims,) if isinstance(dims, int) else dims if dims is None else tuple(dims),
         group["num_groups"],
         shape,
         constraint,

@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_report(report, args.json)
     if args.json != "-":
         _print_extra(report.extra, {r.model: r.parameter_bytes for r in report.results})
-        promises = verdicts(report)
-        if promises:
-            header = ["promise", "measured", "at most", "kept"]
-            print("\n" + aligned([header, *(v.cells() for v in promises)]))
+        targets = verdicts(report)
+        if targets:
+            header = ["target", "measured", "at most", "met"]
+            print("\n" + aligned([header, *(v.cells() for v in targets)]))
     if args.plot:
         from benchmarks.plot import save_chart
 

@@ -1,4 +1,4 @@
-"""What the project promises of a step, held against a report."""
+"""What the project aims at for a step, held against a report."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ FIRST_STEP_SECONDS = {"cold": 5.0, "cached": 0.5}
 
 @dataclass(frozen=True)
 class Verdict:
-    """One promise, and how it went; ``measured`` is ``None`` where every sample was disturbed."""
+    """One target, and how it went; ``measured`` is ``None`` where every sample was disturbed."""
 
     what: str
     limit: float
@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def is_met(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether the target was met."""
         return self.measured is not None and self.measured <= self.limit
 
     def cells(self) -> list[str]:
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def verdicts(report: Report) -> list[Verdict]:
-    """Return every promise that the report says something about."""
+    """Return every target that the report says something about."""
     resident = report.extra.get("resident_temporary_bytes") or {}
     found = [
         verdict

@@ -180,12 +180,14 @@ def _show(description: Description, *, plain: bool) -> None:
         from rich.table import Table
     except ModuleNotFoundError:
         plain = True
-    if plain:
+    if plain or not sys.stdout.isatty():  # rich would cut the table to 80 columns
         print(description)
         return
     table = Table(*COLUMNS, header_style="bold")
     for column in ("neurons", "fan-in", "state"):
         table.columns[COLUMNS.index(column)].justify = "right"
+    for column in ("parameter", "shape", "why"):
+        table.columns[COLUMNS.index(column)].overflow = "fold"
     styles = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
     for row in description.rows:
         table.add_row(*row.cells(), style=styles.get(row.role))

@@ -37,3 +37,15 @@ def test_writes_json_and_prints_the_table(tmp_path, capsys):
 def test_says_that_there_is_no_gpu(capsys):
     assert main(["bench", *QUICK, "--device", "cuda"]) == 2
     assert "no CUDA device" in capsys.readouterr().err
+
+
+def test_kernel_for_gpus_is_left_out_on_a_cpu_and_says_why(capsys):
+    assert main(["bench", *QUICK, "--rivals", "nero,nero-fused", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["left_out"] == {"nero-fused": "on CPUs, nero is the fused one"}
+
+
+def test_refuses_a_negative_rest(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--settle-ms", "-1"])
+    assert "'-1' is not a finite number that is 0 or more" in capsys.readouterr().err

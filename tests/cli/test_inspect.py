@@ -25,8 +25,10 @@ def in_folder(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("in_folder")
 class TestInspect:
-    def test_prints_a_table_with_reasons(self, capsys, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "200")
+    @pytest.mark.parametrize("is_terminal", [True, False])
+    def test_prints_a_table_with_reasons(self, capsys, monkeypatch, is_terminal):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+        monkeypatch.setenv("COLUMNS", "200" if is_terminal else "20")
         assert main(["inspect", "my_models:net"]) == 0
         printed = capsys.readouterr().out
         assert "0.weight" in printed

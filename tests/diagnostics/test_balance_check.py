@@ -141,3 +141,21 @@ def test_every_dtype_has_its_own_tolerance(dtype):
 
 def test_a_network_without_neurons_says_so():
     assert str(check_balance(nn.LayerNorm(4))) == "no neurons to balance"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda model, overrides: nero.Nero(model, overrides=overrides),
+        lambda model, overrides: nero.Balanced(
+            torch.optim.SGD(nero.param_groups(model, overrides=overrides), lr=0.1)
+        ),
+    ],
+)
+def test_layers_that_an_optimiser_leaves_free_are_not_off(build):
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
+    optimizer = build(model, [("1.weight", {"constraint": "none"})])
+    rows = {row.name: row.constraint for row in check_balance(optimizer).rows}
+    assert check_balance(optimizer).is_balanced
+    assert sorted(rows.values()) == ["mean 0, norm 1", "none"]
+    assert not check_balance(torch.optim.SGD(nn.Linear(6, 4).parameters())).is_balanced

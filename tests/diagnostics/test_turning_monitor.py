@@ -514,3 +514,25 @@ def test_only_a_rate_that_is_an_angle_is_compared_with_angles():
         layer = monitor.last_report["0.weight"]
         assert (layer.max_over_lr is not None) == is_angle
         assert any("x lr" in sentence for sentence in monitor.last_report.findings()) == is_angle
+
+
+class FindsItsOwnRate(torch.optim.Optimizer):
+    """As an Adafactor does that is given none."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": None})
+
+    @torch.no_grad()
+    def step(self):
+        for param in self.param_groups[0]["params"]:
+            param.sub_(param.grad, alpha=0.1)
+
+
+def test_optimiser_that_finds_its_own_rate_is_watched():
+    layer = nn.Linear(4, 3)
+    optimizer = FindsItsOwnRate(layer.parameters())
+    with TurningMonitor(optimizer, layer, every=1) as monitor:
+        layer(torch.randn(2, 4)).square().sum().backward()
+        optimizer.step()
+    assert monitor.last_report["weight"].angle.median > 0
+    assert monitor.last_report["weight"].max_over_lr is None

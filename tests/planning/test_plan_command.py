@@ -4,8 +4,11 @@ import json
 import sys
 
 import pytest
+from torch import nn
 
 from nero.cli import main
+from nero.planning.mesh import Ranks
+from nero.planning.simulate import plan
 
 TINY = ["plan", "--model", "llama-tiny"]
 
@@ -73,3 +76,24 @@ def test_refuses_unknown_names(option, capsys):
     with pytest.raises(SystemExit):
         main([*TINY, *option])
     assert "none of" in capsys.readouterr().err
+
+
+def test_frozen_parameters_cost_nobody_anything():
+    layers = nn.Sequential(*(nn.Linear(16, 16, bias=False) for _ in range(4)))
+    for layer in layers[1:]:
+        layer.requires_grad_(False)
+    adamw = plan(layers, Ranks(fsdp=2), optimizers=["adamw"]).costs["adamw"]
+    alone = plan(layers[:1], Ranks(fsdp=2), optimizers=["adamw"]).costs["adamw"]
+    assert adamw.state_bytes == alone.state_bytes
+
+
+def test_output_paths_are_checked_before_the_work(capsys):
+    with pytest.raises(SystemExit):
+        main([*TINY, "--json", "no-such-folder/plan.json"])
+    assert "there is no folder 'no-such-folder'" in capsys.readouterr().err
+
+
+def test_picture_that_cannot_be_drawn_leaves_the_table(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert main([*TINY, "--optimizers", "nero", "--plot", str(tmp_path / "plan.bogus")]) == 2
+    assert "llama-tiny" in capsys.readouterr().out

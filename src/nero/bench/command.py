@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -59,14 +60,14 @@ def add_arguments(
     )
     parser.add_argument(
         "--settle-ms",
-        type=float,
+        type=_non_negative,
         default=20.0,
         metavar="MS",
         help="rest before each step, in which OpenMP's threads stop spinning (%(default)s)",
     )
     parser.add_argument(
         "--evict-mb",
-        type=float,
+        type=_non_negative,
         metavar="MB",
         help="memory read before each step to empty the caches (default: 5/4 of the last cache)",
     )
@@ -79,9 +80,17 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
         "--json",
         nargs="?",
         const="-",
+        type=output_file,
         metavar="FILE",
         help="write JSON to FILE; without FILE, print it instead of the tables",
     )
+
+
+def output_file(text: str) -> str:
+    """Read the path of a file to write from a command line: before the work is done, not after."""
+    if not Path(text).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(Path(text).parent)!r}")
+    return text
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -192,6 +201,13 @@ def names_of(known: Mapping[str, object]) -> Callable[[str], list[str]]:
         return list(dict.fromkeys(chosen))
 
     return names
+
+
+def _non_negative(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number that is 0 or more")
+    return number
 
 
 def _counts(text: str) -> list[int]:

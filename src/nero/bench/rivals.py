@@ -1,12 +1,13 @@
 """Who competes: each rival builds its optimiser on a model that all of them share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nero.backends import why_not_fused
 from nero.optim import Nero
 
 # Ratios are given to these, where they take part.
@@ -46,6 +47,8 @@ class Rival:
     """Left out of larger models, because one step takes too long."""
     dtypes: tuple[torch.dtype, ...] | None = None
     """What it can step; ``None`` for everything."""
+    why_not: Callable[[str], str | None] = lambda _: None
+    """Why it does not compete on a device, such as ``"cuda"``; ``None`` if it does."""
 
 
 def optimizer_rival(
@@ -71,6 +74,12 @@ def optimizer_rival(
     return Rival(build, state_copies, temporary_copies)
 
 
+def _why_no_kernel(device: str) -> str | None:
+    if device == "cpu":
+        return "on CPUs, nero is the fused one"
+    return why_not_fused(torch.empty(1, device=device))
+
+
 RIVALS: Mapping[str, Rival] = {
     "sgd-fused": optimizer_rival(
         lambda model: torch.optim.SGD(model.parameters(), lr=SGD_LR, fused=True)
@@ -80,5 +89,8 @@ RIVALS: Mapping[str, Rival] = {
         state_copies=2,
     ),
     "nero": optimizer_rival(lambda model: Nero(model)),
+    "nero-fused": replace(
+        optimizer_rival(lambda model: Nero(model, fused=True)), why_not=_why_no_kernel
+    ),
     "nero-plain": optimizer_rival(lambda model: Nero(model, fused=False), temporary_copies=0.5),
 }

@@ -98,7 +98,7 @@ def measure_model(
         device=options.device,
         threads=options.threads,
     )
-    able, result.left_out = _able(rivals, result.num_parameters, options.dtype)
+    able, result.left_out = _able(rivals, result.num_parameters, options)
     # Weights and gradients, and while the model is built its weights in float32.
     room = available_bytes(options.device) * 0.9 - 2 * result.parameter_bytes
     if room < max(4 * result.num_parameters - result.parameter_bytes, 0):
@@ -124,14 +124,16 @@ def measure_model(
 
 
 def _able(
-    rivals: Mapping[str, Rival], num_parameters: int, dtype: torch.dtype
+    rivals: Mapping[str, Rival], num_parameters: int, options: Options
 ) -> tuple[dict[str, Rival], dict[str, str]]:
     able, left_out = {}, {}
     for name, rival in rivals.items():
         if num_parameters > rival.max_parameters:
             left_out[name] = "one step takes too long on a model of this size"
-        elif rival.dtypes is not None and dtype not in rival.dtypes:
-            left_out[name] = f"not made for {dtype}"
+        elif rival.dtypes is not None and options.dtype not in rival.dtypes:
+            left_out[name] = f"not made for {options.dtype}"
+        elif why := rival.why_not(options.device):
+            left_out[name] = why
         else:
             able[name] = rival
     return able, left_out

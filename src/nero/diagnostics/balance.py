@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from nero.functional import BALANCED, Sphere, as_constraint, balance_tolerance, 
 from nero.functional.constraint import target_radius
 from nero.functional.sharding import is_sharded, local_of
 from nero.layout import Layout, Overrides, layout_from_options, param_groups
-from nero.optim import project_
+from nero.optim import Balanced, Nero, project_
 
 
 def check_balance(
@@ -34,7 +33,7 @@ def check_balance(
     Args:
         network: a model, or an optimiser of this package, which knows its own constraints and, for
             ``constraint="initial"``, the norms that neurons started with.
-        constraint: where neurons should be; an optimiser's own comes first.
+        constraint: where neurons should be; what Nero and Balanced are told comes first.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
         explain: print as a table of layers, not as one line.
 
@@ -112,10 +111,8 @@ def _of_model(model: nn.Module, constraint: Sphere, overrides: Overrides) -> Ite
 
 
 def _of_optimizer(optimizer: Optimizer, constraint: Sphere) -> Iterator[_Found]:
-    for each in watched_params(optimizer):
-        if each.constraint.is_free:  # nobody holds it to one
-            sphere = constraint.for_fan_in(each.layout.fan_in(each.param.shape))
-            each = replace(each, constraint=sphere)
+    has_constraints = isinstance(optimizer, Nero | Balanced)
+    for each in watched_params(optimizer, constraint=None if has_constraints else constraint):
         target = target_norms(optimizer, each)
         yield _Found(each.name, each.param, each.layout, each.constraint, target)
 

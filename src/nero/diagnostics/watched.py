@@ -1,5 +1,6 @@
 """Which parameters of an optimiser have neurons, what they are called, and where they should live."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,9 @@ class Watched:
 
     @property
     def lr(self) -> float:
-        """The learning rate of its group; waits for the device if that is a tensor."""
-        return float(self.group.get("lr", float("nan")))
+        """The learning rate of its group, or NaN; waits for the device if that is a tensor."""
+        lr = self.group.get("lr")  # some optimisers find their own, and have None here
+        return math.nan if lr is None else float(lr)
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:

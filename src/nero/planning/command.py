@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from nero.bench.command import add_json_argument, names_of, print_or_write, progress
+from nero.bench.command import add_json_argument, names_of, output_file, print_or_write, progress
 from nero.bench.report import environment
 from nero.planning.contenders import CONTENDERS
 from nero.planning.mesh import Ranks, parse_ranks
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_argument(parser)
     parser.add_argument(
         "--plot",
+        type=output_file,
         metavar="FILE",
         help="draw bytes against ranks, a point for each --mesh; needs matplotlib",
     )
@@ -58,10 +59,10 @@ def run_command(args: argparse.Namespace, model: nn.Module) -> None:
     with progress() as tell:
         for ranks in args.mesh or [Ranks(fsdp=8)]:
             plans.append(_plan(args, model, ranks, tell))
-    if args.plot is not None:
-        plot(plans, args.plot)
     figures = {**environment("cpu"), "plans": [as_dict(plan) for plan in plans]}
     print_or_write("\n\n".join(map(table, plans)), figures, args.json)
+    if args.plot is not None:
+        plot(plans, args.plot)
 
 
 def _plan(

@@ -17,8 +17,9 @@ def muon(model: nn.Module) -> list[Optimizer]:
         raise PlanError(f"torch {torch.__version__} has no Muon: leave it out of --optimizers")
     embedded = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
     inside = {param for block in blocks(model) for param in block.parameters()} - embedded
-    hidden = [p for p in model.parameters() if p.ndim == 2 and p in inside]
-    rest = [p for p in model.parameters() if p.ndim != 2 or p not in inside]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    hidden = [p for p in trained if p.ndim == 2 and p in inside]
+    rest = [p for p in trained if p.ndim != 2 or p not in inside]
     optimizers: list[Optimizer] = [torch.optim.Muon(hidden)] if hidden else []
     return optimizers + ([torch.optim.AdamW(rest)] if rest else [])
 

@@ -104,7 +104,7 @@ def step_cost(
     start = time.perf_counter()
     on_progress("building")
     for param in model.parameters():
-        param.grad = torch.zeros_like(param)
+        param.grad = torch.zeros_like(param) if param.requires_grad else None
     rivals = CONTENDERS[optimizer](model)
 
     def tell(traffic: Traffic) -> None:

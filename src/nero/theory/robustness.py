@@ -117,9 +117,10 @@ def search_robustness(
         raise ValueError(f"num_steps must be 1 or more, but is {num_steps}")
     neurons = TurnableNeurons(model, inputs, labels, constraint=constraint, overrides=overrides)
     margins = neurons.margins(neurons.origin)
-    if (margins <= 0).any():
+    is_wrong = ~(margins > 0)  # so is a margin of NaN
+    if is_wrong.any():
         raise ValueError(
-            f"{int((margins <= 0).sum())} of {len(labels)} samples are misclassified to begin "
+            f"{int(is_wrong.sum())} of {len(labels)} samples are misclassified to begin "
             "with, and alpha-robustness is about networks without errors: train on, or pass the "
             "others only"
         )

@@ -77,9 +77,9 @@ def plan_sittings(
         >>> from nero.bench.memory import plan_sittings
         >>> from nero.bench import RIVALS
         >>> plan_sittings(RIVALS, parameter_bytes=100, available=300)
-        ([['sgd-fused', 'adamw-fused', 'nero', 'nero-plain']], [])
+        ([['sgd-fused', 'adamw-fused', 'nero', 'nero-fused', 'nero-plain']], [])
         >>> plan_sittings(RIVALS, parameter_bytes=100, available=199)
-        ([['sgd-fused', 'nero', 'nero-plain']], ['adamw-fused'])
+        ([['sgd-fused', 'nero', 'nero-fused', 'nero-plain']], ['adamw-fused'])
     """
 
     def fits(names: Sequence[str]) -> bool:

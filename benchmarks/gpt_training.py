@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.shapes import SHAPES
+from nero.arguments import output_file
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, shape: str, batch: int) -> None:
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, shape: str, batch: int) ->
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", type=output_file, metavar="FILE")
 
 
 def random_tokens(model: nn.Module, batch: int, length: int) -> Tensor:

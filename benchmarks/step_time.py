@@ -12,6 +12,7 @@ from benchmarks.measure import first_step_seconds, resident_temporary_bytes
 from benchmarks.rivals import RIVALS
 from benchmarks.shapes import SHAPES
 from benchmarks.targets import verdicts
+from nero.arguments import output_file
 from nero.bench.command import add_arguments, make_report, progress, write_report
 from nero.tables import aligned
 
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
     add_arguments(parser, models=SHAPES, rivals=RIVALS)
-    parser.add_argument("--plot", metavar="FILE", help="draw a bar chart")
+    parser.add_argument("--plot", type=output_file, metavar="FILE", help="draw a bar chart")
     parser.add_argument(
         "--resident",
         type=lambda text: [name for name in text.split(",") if name],

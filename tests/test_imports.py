@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
 ORDER = [
     "tables",
+    "arguments",
     "functional",
     "layout",
     "backends",

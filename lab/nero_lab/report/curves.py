@@ -100,11 +100,10 @@ def ours(track: Track, name: str, by_step: bool) -> Curve:
             points.setdefault(x, []).append(y)
     shown = {x: points[x] for x in sorted(points)}
     strays = []
-    for run in arm.runs:
-        if not any(run is other for other in arm.finished):
-            pairs = list(_points(run, name, by_step))
-            lost_at = None if run.end is None else float(run.end["step" if by_step else "epoch"])
-            strays.append(Stray([x for x, _ in pairs], [y for _, y in pairs], lost_at))
+    for run in arm.strays:
+        pairs = list(_points(run, name, by_step))
+        lost_at = None if run.end is None else float(run.end["step" if by_step else "epoch"])
+        strays.append(Stray([x for x, _ in pairs], [y for _, y in pairs], lost_at))
     return Curve(
         legend_of(track),
         track.look.colour,

@@ -47,10 +47,15 @@ class Arm:
         ]
 
     @property
+    def strays(self) -> list[RunRecord]:
+        """Runs without a score: they diverged, failed, or may still go on."""
+        kept = [id(run) for run in self.finished]
+        return [run for run in self.runs if id(run) not in kept]
+
+    @property
     def lost(self) -> list[RunRecord]:
         """Runs that diverged."""
-        kept = [id(run) for run in self.finished]
-        return [run for run in self.runs if run.is_done and id(run) not in kept]
+        return [run for run in self.strays if run.is_done]
 
     @property
     def not_counted(self) -> str:

@@ -143,9 +143,7 @@ def _caption(picture: Picture) -> str:
             " On the right, the last value at every rate; the grey line is Nero's default, a cross on the "
             "edge is a rate at which a run was lost, and a triangle there one that is off the scale."
         )
-    if any(
-        run.status != "finished" and run.end for track in picture.tracks for run in track.arm.runs
-    ):
+    if any(run.end for track in picture.tracks for run in track.arm.strays):
         text += (
             " A cross on a curve is where a run diverged or failed, one on the edge is beyond it."
         )

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from nero.backends import plain
-from nero.backends.geometry import Geometry, task_geometry
+from nero.backends.geometry import Geometry, scatters_noise, task_geometry
 from nero.backends.task import NeroTask
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class Plan:
         walkable: dict[tuple[str, torch.dtype], list[tuple[int, NeroTask, Geometry]]] = {}
         self._others: list[tuple[int, NeroTask]] = []
         for index, task in enumerate(tasks):
-            geometry = None if _why_plain(task) else task_geometry(task)
-            if geometry is None or task.weight.numel() == 0:
+            geometry = None if why_not(task.weight) else task_geometry(task)
+            if geometry is None or task.weight.numel() == 0 or scatters_noise(task):
                 self._others.append((index, _without_gradient(task)))
             else:
                 kernel, geometry = _kernel(task, geometry)
@@ -90,12 +90,6 @@ def why_not(weight: Tensor) -> str | None:
     if not is_plannable(weight):
         return f"it is a {type(weight).__name__}, whose memory is its own affair"
     return missing()
-
-
-def _why_plain(task: NeroTask) -> str | None:
-    if task.options.stochastic_rounding and not task.weight.is_contiguous():
-        return "the kernel counts positions in memory, and its noise would be another"
-    return why_not(task.weight)
 
 
 def is_plannable(weight: Tensor) -> bool:

@@ -65,6 +65,12 @@ def task_geometry(task: NeroTask) -> Geometry | None:
     return geometry(shape, strides, task.fan_in_dims)
 
 
+def scatters_noise(task: NeroTask) -> bool:
+    """Tell whether noise that a kernel draws by places in memory would not be that of positions."""
+    is_rounded = task.options.stochastic_rounding and task.weight.dtype.itemsize == 2
+    return is_rounded and not task.weight.is_contiguous()
+
+
 @lru_cache(maxsize=4096)
 def geometry(
     shape: tuple[int, ...], strides: tuple[int, ...], fan_in_dims: tuple[int, ...]

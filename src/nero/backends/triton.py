@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from nero.backends import plain
-from nero.backends.geometry import task_geometry
+from nero.backends.geometry import scatters_noise, task_geometry
 from nero.backends.task import NeroTask
 from nero.backends.triton_table import Entry, Row, device_lr, table_entry, walk_of
 from nero.functional.precision import working_dtype
@@ -113,11 +113,7 @@ def _why_not_memory(task: NeroTask) -> str | None:
         return "memory order"
     if task.radius is not None and not task.radius.is_contiguous():
         return "memory order of the radius"
-    if (
-        task.options.stochastic_rounding
-        and weight.dtype.itemsize == 2
-        and not weight.is_contiguous()
-    ):
+    if scatters_noise(task):
         return "memory order: stochastic rounding counts positions"
     return None
 

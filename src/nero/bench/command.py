@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nero.arguments import number_between, output_file
 from nero.bench.models import MODELS
 from nero.bench.report import Report, environment
 from nero.bench.rivals import RIVALS, Rival
@@ -84,13 +84,6 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write JSON to FILE; without FILE, print it instead of the tables",
     )
-
-
-def output_file(text: str) -> str:
-    """Read the path of a file to write from a command line: before the work is done, not after."""
-    if not Path(text).parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {str(Path(text).parent)!r}")
-    return text
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -204,10 +197,7 @@ def names_of(known: Mapping[str, object]) -> Callable[[str], list[str]]:
 
 
 def _non_negative(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number that is 0 or more")
-    return number
+    return number_between(text, 0.0, sys.float_info.max, "a finite number that is 0 or more")
 
 
 def _counts(text: str) -> list[int]:

@@ -145,6 +145,13 @@ def layout_from_shape(shape: Sequence[int]) -> Layout:
     return neurons(0) if len(shape) >= 2 else OTHER
 
 
+def as_dims(dims: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the ``neuron_dims`` of a param group as a tuple, if it has any: they may be one number."""
+    if dims is None:
+        return None
+    return (dims,) if isinstance(dims, int) else tuple(dims)
+
+
 def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Layout:
     """Read a layout from param-group options; what they leave open comes from the shape.
 
@@ -157,9 +164,9 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
     """
     role, dims = options.get("role"), options.get("neuron_dims")
     num_groups = options.get("num_groups") or 1
-    dims = (dims,) if isinstance(dims, int) else dims
+    dims = as_dims(dims)
     if dims is not None:
-        return Layout(role or "neuron", tuple(dims), num_groups)
+        return Layout(role or "neuron", dims, num_groups)
     if role is None or role == "neuron":
         return layout_from_shape(shape)
     return Layout(role)

@@ -104,9 +104,7 @@ class Balanced(Optimizer):
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
         self.optimizer.load_state_dict(state_dict)
         for group, kept in zip(self.param_groups, own, strict=True):
-            if "constraint" in group:
-                kept.pop("constraint", None)
-            group.update(kept)
+            group.update({k: v for k, v in kept.items() if k in LAYOUT_KEYS or k not in group})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a param group, and project it."""
@@ -180,10 +178,8 @@ class Balanced(Optimizer):
 
 
 _NORMS = "initial_norms"
-_OWN = (
-    *LAYOUT_KEYS,
-    "constraint",
-)  # what a checkpoint of the wrapped optimiser alone does not have
+# What a checkpoint of the wrapped optimiser alone does not have.
+_OWN = (*LAYOUT_KEYS, "constraint")
 
 
 def _is_trainable(param: Tensor) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from nero.backends import NeroOptions, NeroTask
 from nero.functional import UNCONSTRAINED, Sphere, as_constraint
 from nero.layout import Layout, layout_from_options
+from nero.layout.spec import as_dims
 from nero.optim.base import Group, Work, scalar
 
 
@@ -80,10 +81,9 @@ class Neurons(NamedTuple):
 
 def neurons_of(group: Group, shape: torch.Size, constraint: Sphere) -> Neurons:
     """Return the neurons of a parameter; found once for every kind of it."""
-    dims = group["neuron_dims"]
     key = (
         group["role"],
-        (dims,) if isinstance(dims, int) else dims if dims is None else tuple(dims),
+        as_dims(group["neuron_dims"]),
         group["num_groups"],
         shape,
         constraint,

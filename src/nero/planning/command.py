@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from nero.bench.command import add_json_argument, names_of, output_file, print_or_write, progress
+from nero.arguments import output_file
+from nero.bench.command import add_json_argument, names_of, print_or_write, progress
 from nero.bench.report import environment
 from nero.planning.contenders import CONTENDERS
 from nero.planning.mesh import Ranks, parse_ranks

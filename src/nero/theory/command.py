@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from nero.arguments import number_between
 from nero.functional.constraint import CONSTRAINT_NAMES
 from nero.tables import aligned
 from nero.theory.generalisation import GeneralisationBound, generalisation_bound
@@ -168,18 +169,8 @@ def _samples(text: str) -> int:
 
 
 def _angle(text: str) -> float:
-    return _between(text, math.pi, "an angle in radians, from 1e-300 to pi", smallest=1e-300)
+    return number_between(text, 1e-300, math.pi, "an angle in radians, from 1e-300 to pi")
 
 
 def _proportion(text: str) -> float:
-    return _between(text, 1.0, "a proportion, above 0 and at most 1")
-
-
-def _between(text: str, largest: float, what: str, *, smallest: float = math.ulp(0.0)) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not smallest <= value <= largest:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return value
+    return number_between(text, math.ulp(0.0), 1.0, "a proportion, above 0 and at most 1")

@@ -19,9 +19,9 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from torch import nn
 
 import nero
-import nero.backends
 import nero.functional
-from nero.backends import Backend, compiled, cpu, plain
+import nero.optim.nero
+from nero.backends import cpu
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
@@ -37,7 +37,7 @@ def _doctest_names(doctest_namespace: dict[str, object]) -> None:
 
 
 # What `fused=None` picks, in the folders that ask whether the update is right and lawful.
-BACKENDS = {"plain": (plain.step_, plain.step_), "cpu kernel": (cpu.step_, compiled.step_)}
+BACKENDS = ("plain", "cpu kernel")
 FOLDERS = {"peers", "properties", "reference", "rules", "training"}
 
 
@@ -57,17 +57,11 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str | None]:
         return
     if name == "cpu kernel" and cpu.missing():
         pytest.skip(str(cpu.missing()))
-    eager, within_compilers = BACKENDS[name]
-    select = nero.backends.select_backend
-
-    def chosen(*, fused: bool | None) -> Backend:
-        if fused is False:
-            return select(fused=False)
-        return within_compilers if torch.compiler.is_compiling() else eager
-
-    nero.backends.select_backend = chosen
+    choose = nero.optim.nero.backend_name
+    if name == "plain":
+        nero.optim.nero.backend_name = lambda weight, *, fused: "plain"
     yield name
-    nero.backends.select_backend = select
+    nero.optim.nero.backend_name = choose
 
 
 UNPACK = Path(__file__).parents[1] / "shared" / "data" / "unpack.py"

@@ -14,7 +14,7 @@ from torch import nn
 from nero import __version__
 from nero.bench.command import add_arguments as add_bench_arguments
 from nero.bench.command import run_command as run_bench
-from nero.functional.constraint import CONSTRAINT_NAMES
+from nero.core.sphere import CONSTRAINT_NAMES
 from nero.layout import Description, LayoutError, describe
 from nero.layout.description import COLUMNS
 from nero.planning import MODELS, PlanError

@@ -21,8 +21,8 @@ MODULES = [
     (nn.ConvTranspose1d(4, 6, 3), {"weight": ("neuron", 6, 12), "bias": ("bias", 6, 1)}),
     (nn.ConvTranspose2d(4, 6, 3, groups=2), {"weight": ("neuron", 6, 18), "bias": ("bias", 6, 1)}),
     (nn.ConvTranspose3d(2, 2, 2), {"weight": ("neuron", 2, 16), "bias": ("bias", 2, 1)}),
-    (nn.Embedding(10, 4), {"weight": ("neuron", 10, 4)}),
-    (nn.EmbeddingBag(10, 4), {"weight": ("neuron", 10, 4)}),
+    (nn.Embedding(10, 4), {"weight": ("embedding", 10, 4)}),
+    (nn.EmbeddingBag(10, 4), {"weight": ("embedding", 10, 4)}),
     (
         nn.MultiheadAttention(4, 2),
         {

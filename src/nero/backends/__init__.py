@@ -1,34 +1,68 @@
-"""The same update at different speeds, behind one signature: ``step_(tasks)``."""
+"""The same update at different speeds.
+
+A backend takes a whole step, ``step_(updates)``; some also sum and write separately, for neurons that ranks
+share. `backend_name` chooses for each parameter; an optimiser keeps a set of backends of its own.
+"""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import TypeAlias
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from nero.backends import compiled, cpu, plain, triton
-from nero.backends.task import NONFINITE, NeroOptions, NeroTask, Nonfinite
-
-Backend: TypeAlias = Callable[[Sequence[NeroTask]], None]
+from nero.backends import cpu, plain, triton
+from nero.core.gram import Gram
+from nero.core.rule import Turn
+from nero.core.update import Update
 
 __all__ = [
-    "NONFINITE",
     "Backend",
-    "NeroOptions",
-    "NeroTask",
-    "Nonfinite",
-    "is_planning",
-    "select_backend",
+    "SummingBackend",
+    "backend_name",
+    "new_backends",
+    "new_summing_backends",
     "why_not_fused",
 ]
 
 
-def select_backend(*, fused: bool | None) -> Backend:
-    """Return the fastest backend that ``fused`` allows.
+class Backend(Protocol):
+    """What takes a step."""
+
+    def step_(self, updates: Sequence[Update]) -> None:
+        """Update, in place, the weights and state of every parameter; gradients are only read."""
+
+
+class SummingBackend(Backend, Protocol):
+    """What can also stop between the sums and the new rows, so that ranks add up their sums."""
+
+    def gram(self, updates: Sequence[Update]) -> list[Gram]:
+        """Compute the Gram matrix of what this rank holds of every neuron."""
+
+    def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
+        """Write new rows and state."""
+
+
+def new_backends() -> dict[str, Backend]:
+    """Return the backends of one optimiser by name, with nothing planned yet."""
+    return {
+        "plain": plain,
+        "cpu": cpu.CpuBackend(),
+        "triton": triton,
+    }
+
+
+def new_summing_backends() -> dict[str, SummingBackend]:
+    """Return the backends that step the neurons which ranks share."""
+    return {"plain": plain, "cpu": cpu.CpuBackend()}
+
+
+def backend_name(weight: Tensor, *, fused: bool | None) -> str:
+    """Return the name of the fastest backend for a parameter that ``fused`` allows.
 
     Args:
+        weight: the parameter; where it is sharded, what this rank holds of it.
         fused: ``None`` picks, ``False`` takes the plain one, ``True`` insists on a kernel (what stands
             in its way is found when a parameter is added: see `why_not_fused`).
 
@@ -36,25 +70,17 @@ def select_backend(*, fused: bool | None) -> Backend:
         On GPUs ``None`` is plain: the Triton kernel has not been run on one yet, and waits to be asked for.
 
     Example:
-        >>> from nero.backends import plain, select_backend
-        >>> select_backend(fused=False) is plain.step_
-        True
+        >>> from nero.backends import backend_name
+        >>> backend_name(torch.zeros(3), fused=False), backend_name(torch.zeros(3), fused=None)
+        ('plain', 'cpu')
     """
     if fused is False:
-        return plain.step_
-    if torch.compiler.is_compiling():
-        return plain.step_ if cpu.missing() else compiled.step_
-    if fused:
-        return _step_fused
-    if cpu.missing():
+        return "plain"
+    if weight.is_cuda:
+        return "triton" if fused and not torch.compiler.is_compiling() else "plain"
+    if cpu.missing() and not torch.compiler.is_compiling():
         _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")
-        return plain.step_
-    return cpu.step_
-
-
-def is_planning(*, fused: bool | None) -> bool:
-    """Tell whether ``fused`` picks a backend that does, for plain memory of a CPU, what `cpu.Plan` does."""
-    return select_backend(fused=fused) in (cpu.step_, _step_fused)
+    return "plain" if cpu.why_not(weight) else "cpu"
 
 
 def why_not_fused(weight: Tensor) -> str | None:
@@ -66,13 +92,6 @@ def why_not_fused(weight: Tensor) -> str | None:
         'it is on meta'
     """
     return triton.why_not_device(weight.device) if weight.is_cuda else cpu.why_not(weight)
-
-
-def _step_fused(tasks: Sequence[NeroTask]) -> None:
-    on_gpu = [task for task in tasks if task.weight.is_cuda]
-    if on_gpu:
-        triton.step_(on_gpu)
-    cpu.step_([task for task in tasks if not task.weight.is_cuda])
 
 
 @cache

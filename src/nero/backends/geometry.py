@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from nero.backends.task import NeroTask
+from nero.core.update import Update
 
 
 class Geometry(NamedTuple):
@@ -43,8 +43,8 @@ class Geometry(NamedTuple):
         return Geometry(1, 1, self.outer, self.fan_inner, 0, 0, self.outer_stride)
 
 
-def task_geometry(task: NeroTask) -> Geometry | None:
-    """Return the geometry of a task, or ``None`` where only the plain backend can walk it.
+def update_geometry(update: Update) -> Geometry | None:
+    """Return the geometry of an update, or ``None`` where only the plain backend can walk it.
 
     That is where weight and gradient, or neurons and their state, lie in different orders, or where
     memory has gaps that no four loops describe.
@@ -56,19 +56,19 @@ def task_geometry(task: NeroTask) -> Geometry | None:
         >>> geometry((3, 4), (1, 3), (1,))  # the same, stored transposed
         Geometry(outer=1, fan_outer=4, inner=3, fan_inner=1, ...)
     """
-    weight, grad = task.weight, task.grad
+    weight, grad = update.weight, update.grad
     shape, strides = weight.shape, weight.stride()
-    if weight.dtype != grad.dtype or not task.avg_norm.is_contiguous():
+    if weight.dtype != grad.dtype or not update.state["exp_avg_norm"].is_contiguous():
         return None
     if strides != grad.stride() and not _same_memory(shape, strides, grad.stride()):
         return None
-    return geometry(shape, strides, task.fan_in_dims)
+    return geometry(shape, strides, update.neurons.fan_in_dims)
 
 
-def scatters_noise(task: NeroTask) -> bool:
+def scatters_noise(update: Update) -> bool:
     """Tell whether noise that a kernel draws by places in memory would not be that of positions."""
-    is_rounded = task.options.stochastic_rounding and task.weight.dtype.itemsize == 2
-    return is_rounded and not task.weight.is_contiguous()
+    is_rounded = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
+    return is_rounded and not update.weight.is_contiguous()
 
 
 @lru_cache(maxsize=4096)

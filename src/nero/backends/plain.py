@@ -5,155 +5,151 @@ tensors are read and written in blocks of whole neurons, so that what one operat
 the next, and in buffers that are made once, because fresh memory costs more than what is done in it.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from nero.backends.task import NeroTask
-from nero.functional import (
-    NeuronSums,
-    Turn,
-    apply_turn,
-    neuron_sums,
-    sum_dtype,
-    turn_elements,
-    turn_neurons,
-    uniform_noise,
-    working_dtype,
-)
+from nero.core.gram import Gram, gram_keys
+from nero.core.gram import gram as gram_of_rows
+from nero.core.precision import sum_dtype, working_dtype
+from nero.core.rounding import uniform_noise
+from nero.core.rule import Affine, Turn, apply_turn, rows_of, turn_rows
+from nero.core.update import Update
 
 _BLOCK = 1 << 17  # weights of a block
 
 
-def step_(tasks: Sequence[NeroTask]) -> None:
-    """Update, in place, the weights and state of every task; gradients are only read."""
-    for task in tasks:
-        finish_(task, turn_of(task, sums_of(task)))
+def step_(updates: Sequence[Update]) -> None:
+    """Update, in place, the weights and state of every parameter; gradients are only read."""
+    for update in updates:
+        products = None if update.neurons.is_elementwise else gram_of(update)
+        turn = turn_of(update, products)
+        write_rows_(update, turn)
+        write_state_(update, turn)
 
 
-def finish_(task: NeroTask, turn: Turn) -> None:
-    """Write the new rows and state of a task."""
-    _apply_(task, turn)
-    task.avg_norm.copy_(turn.avg_norm)
+def gram(updates: Sequence[Update]) -> list[Gram]:
+    """Compute the Gram matrix of what this rank holds of every neuron."""
+    return [gram_of(update) for update in updates]
+
+
+def apply_(updates: Sequence[Update], turns: Sequence[Turn]) -> None:
+    """Write new rows and state."""
+    for update, turn in zip(updates, turns, strict=True):
+        write_rows_(update, turn)
+        write_state_(update, turn)
+
+
+def gram_of(update: Update) -> Gram:
+    """Compute the Gram matrix of every neuron."""
+    dims, blocks = update.neurons.fan_in_dims, _blocks(update)
+    rows = _rows(update, blocks[0])
+    if blocks[0] is None:
+        return gram_of_rows(rows, fan_in_dims=dims)
+    letters, size = "".join(rows), rows["w"].numel()
+    keys, dtype, device = gram_keys(letters), sum_dtype(update.weight), update.weight.device
+    shape = update.state["exp_avg_norm"].shape
+    sums = torch.empty((len(keys), *shape), dtype=dtype, device=device)
+    buffers = torch.empty((len(letters) + 1, size), dtype=dtype, device=device)
+    for part in blocks:
+        rows = _rows(update, part)
+        weight = rows["w"]
+        product, *copies = (buffer[: weight.numel()].view(weight.shape) for buffer in buffers)
+        exact = {
+            letter: copy.copy_(rows[letter]) for letter, copy in zip(rows, copies, strict=True)
+        }
+        for out, (a, b) in zip(sums, map(tuple, keys), strict=True):
+            x = exact[a] if b == "1" else torch.mul(exact[a], exact[b], out=product)
+            torch.sum(x, dims, keepdim=True, out=out[part])
+    return Gram(sums, letters)
+
+
+def turn_of(update: Update, products: Gram | None) -> Turn:
+    """Turn the products of a parameter's rows into the coefficients of its new ones."""
+    return turn_rows(
+        products,
+        _rows(update, None) if products is None else {"w": update.weight},
+        update.state,
+        neurons=update.neurons,
+        step=update.state["step"] + 1,
+        lr=update.lr,
+        hyper=update.hyper,
+    )
+
+
+def write_rows_(update: Update, turn: Turn) -> None:
+    """Write weights, and state in their shape, as combinations of the old rows."""
+    dtype, blocks = working_dtype(update.weight.dtype), _blocks(update)
+    buffer = None
+    for part in blocks:
+        rows, now = _rows(update, part), _cut(turn, part)
+        weight, noise = rows["w"], _noise(update, rows["w"], part)
+        # All are computed from the old rows, so all before any is written.
+        others = [
+            (old, apply_turn(rows, now, key, like=old))
+            for key in turn.element_state
+            for old in [_block(update.state[key], part)]
+        ]
+        if part is None or noise is not None or {row.dtype for row in rows.values()} != {dtype}:
+            weight.copy_(apply_turn(rows, now, noise=noise))
+        else:  # apply_turn, without temporaries
+            if buffer is None:
+                buffer = torch.empty(weight.numel(), dtype=dtype, device=weight.device)
+            new, start = buffer[: weight.numel()].view(weight.shape), now.weight.shift
+            for coefficient, row in zip(now.weight.coefficients, rows.values(), strict=True):
+                start = torch.addcmul(start, coefficient, row, out=new)
+            torch.where(now.moves, new, weight, out=weight)
+        for old, value in others:
+            old.copy_(value)
+
+
+def write_state_(update: Update, turn: Turn) -> None:
+    """Write what has one number per neuron, and count the step."""
+    for key, value in turn.state.items():
+        update.state[key].copy_(value)
     # A step at lr = 0 leaves no trace, in no counter.
-    is_active = task.options.lr != 0
-    task.step.add_(is_active)
-    if task.options.nonfinite != "propagate":
-        task.num_skipped.add_((~turn.is_finite).sum() * is_active)
+    is_active = update.lr != 0
+    update.state["step"].add_(is_active)
+    if update.hyper.nonfinite != "propagate":
+        update.state["num_skipped"].add_((~turn.is_finite).sum() * is_active)
 
 
-def sums_of(task: NeroTask) -> NeuronSums | None:
-    """Compute the five sums of every neuron; ``None`` for a parameter without fan-in."""
-    if task.scale is not None:
-        return None
-    if not _is_cut(task):
-        return neuron_sums(task.weight, _effective_grad(task), fan_in_dims=task.fan_in_dims)
-    shape = task.avg_norm.shape
-    dtype, device = sum_dtype(task.weight), task.weight.device
-    sums = NeuronSums(*torch.empty((5, *shape), dtype=dtype, device=device))
-    buffers = torch.empty((3, _block_size(task)), dtype=dtype, device=device)
-    for rows in _blocks(task):
-        weight, grad = task.weight[rows], _effective_grad(task, rows)
-        w, g, product = (b[: weight.numel()].view(weight.shape) for b in buffers)
-        w.copy_(weight)
-        g.copy_(grad)
-        for out, x in ((sums.weight, w), (sums.grad, g)):
-            torch.sum(x, task.fan_in_dims, keepdim=True, out=out[rows])
-        for out, x, y in ((sums.grad_sq, g, g), (sums.weight_grad, w, g), (sums.weight_sq, w, w)):
-            torch.mul(x, y, out=product)
-            torch.sum(product, task.fan_in_dims, keepdim=True, out=out[rows])
-    return sums
+def _blocks(update: Update) -> list[slice | None]:
+    """Cut dim 0, if it indexes neurons and there is enough of it, into blocks; ``[None]`` if not."""
+    weight = update.weight
+    if weight.numel() <= _BLOCK or 0 in update.neurons.fan_in_dims or torch.compiler.is_compiling():
+        return [None]
+    num, each = weight.shape[0], max(_BLOCK // weight[0].numel(), 1)
+    return [slice(first, min(first + each, num)) for first in range(0, num, each)]
 
 
-def turn_of(task: NeroTask, sums: NeuronSums | None, *, fan_in: int | None = None) -> Turn:
-    """Turn the sums of a task into the coefficients of its new rows.
-
-    Args:
-        task: what is updated.
-        sums: its sums, over the whole fan-in.
-        fan_in: number of weights of a whole neuron, where the task holds only a part of it.
-    """
-    options = task.options
-    shared = {
-        "step": task.step + 1,
-        "lr": options.lr,
-        "beta": options.beta,
-        "dtype": working_dtype(task.weight.dtype),
-        "propagate_nonfinite": options.nonfinite == "propagate",
-    }
-    if sums is None:
-        return turn_elements(_effective_grad(task), task.avg_norm, scale=task.scale, **shared)  # type: ignore[arg-type]
-    return turn_neurons(
-        sums,
-        task.avg_norm,
-        fan_in=fan_in or math.prod([task.weight.shape[d] for d in task.fan_in_dims]),
-        constraint=task.constraint,
-        radius=task.radius,
-        zero_norm=options.bias_scale,
-        **shared,  # type: ignore[arg-type]
-    )
+def _block(tensor: Tensor, part: slice | None) -> Tensor:
+    return tensor if part is None else tensor[part]
 
 
-def _apply_(task: NeroTask, turn: Turn) -> None:
-    """Write the new rows of a task."""
-    if not _is_cut(task):
-        noise = _noise(task, 0)
-        task.weight.copy_(apply_turn(task.weight, _effective_grad(task), turn, noise=noise))
-        return
-    row = task.weight[0].numel()
-    buffer = torch.empty(_block_size(task), dtype=turn.p.dtype, device=turn.p.device)
-    for rows in _blocks(task):
-        weight, grad = task.weight[rows], _effective_grad(task, rows)
-        part = Turn(*(t[rows] for t in turn))
-        noise = _noise(task._replace(weight=weight), rows.start * row)
-        if noise is None and weight.dtype == grad.dtype == buffer.dtype:
-            # apply_turn, without temporaries
-            new = buffer[: weight.numel()].view(weight.shape)
-            torch.addcmul(part.r, part.p, weight, out=new)
-            torch.addcmul(new, part.q, grad, out=new)
-            torch.where(part.moves, new, weight, out=weight)
-        else:
-            weight.copy_(apply_turn(weight, grad, part, noise=noise))
+def _rows(update: Update, part: slice | None) -> dict[str, Tensor]:
+    return rows_of(update.weight, update.grad, update.state, update.hyper, part)
 
 
-def _is_cut(task: NeroTask) -> bool:
-    weight = task.weight
-    return (
-        weight.numel() > _BLOCK and 0 not in task.fan_in_dims and not torch.compiler.is_compiling()
-    )
+def _cut(turn: Turn, part: slice | None) -> Turn:
+    if part is None:
+        return turn
+
+    def cut(affine: Affine) -> Affine:
+        return Affine(tuple(c[part] for c in affine.coefficients), affine.shift[part])
+
+    others = {key: cut(affine) for key, affine in turn.element_state.items()}
+    return turn._replace(weight=cut(turn.weight), moves=turn.moves[part], element_state=others)
 
 
-def _rows_each(task: NeroTask) -> int:
-    return max(_BLOCK // task.weight[0].numel(), 1)
-
-
-def _block_size(task: NeroTask) -> int:
-    return _rows_each(task) * task.weight[0].numel()
-
-
-def _blocks(task: NeroTask) -> Iterator[slice]:
-    """Cut the first dim of a task, which is one of its neurons, into blocks."""
-    num, each = task.weight.shape[0], _rows_each(task)
-    return (slice(first, min(first + each, num)) for first in range(0, num, each))
-
-
-def _noise(task: NeroTask, offset: int) -> Tensor | None:
-    options = task.options
-    if not options.stochastic_rounding:
+def _noise(update: Update, weight: Tensor, part: slice | None) -> Tensor | None:
+    if not update.hyper.stochastic_rounding:
         return None
     return uniform_noise(
-        task.weight, seed=options.seed, stream=task.stream, step=task.step + 1, offset=offset
+        weight,
+        seed=update.hyper.seed,
+        stream=update.position,
+        step=update.state["step"] + 1,
+        offset=0 if part is None else part.start * update.weight[0].numel(),
     )
-
-
-def _effective_grad(task: NeroTask, rows: slice | None = None) -> Tensor:
-    grad = task.grad if rows is None else task.grad[rows]
-    grad = -grad if task.options.maximize else grad
-    if task.options.gain_penalty:
-        # the gradient of (penalty / 2) * (gain - 1)^2        (section 5.6)
-        weight = task.weight if rows is None else task.weight[rows]
-        dtype = working_dtype(weight.dtype)
-        grad = grad.to(dtype) + task.options.gain_penalty * (weight.to(dtype) - 1)
-    return grad

@@ -1,81 +1,71 @@
-"""The shell that the baselines share: buffers, a rule, and the write-back."""
+"""What the baselines share: state, precision, sharding, and a step that is one pure function."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from nero.functional import working_dtype
-from nero.functional.relative import LayerNorm, layer_norm
-from nero.functional.sharding import is_sharded
-from nero.optim.base import Group, RelativeOptimizer, State, Work, scalar
-from nero.optim.shared import held_work
+from nero.core.neurons import Neurons
+from nero.core.precision import working_dtype
+from nero.core.relative import LayerNorm, layer_norm
+from nero.core.spec import StateSpec
+from nero.core.update import Update
+from nero.optim.base import Group, RelativeOptimizer, State
+
+COUNTER = {"step": StateSpec("scalar", torch.int64)}
+"""The state that every baseline has."""
 
 
 class Baseline(RelativeOptimizer):
-    """An optimiser whose whole step is one pure function of `nero.functional.relative`."""
+    """An optimiser whose whole step is one pure function of `nero.core.relative`."""
 
-    @abstractmethod
-    def _buffers(self, param: Tensor, group: Group) -> State:
-        """Make the state that `_rule` reads, beside ``step``."""
+    readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
+    """What checks each option, beside ``lr``."""
 
     @abstractmethod
     def _rule(
-        self,
-        weight: Tensor,
-        grad: Tensor,
-        state: State,
-        group: Group,
-        step: Tensor,
-        layer_norm: LayerNorm,
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
-        """Compute the new weight and the changed buffers."""
+        """Compute the new weight and the changed state; ``state["step"]`` counts this step already."""
 
-    def _new_state(self, param: Tensor, group: Group) -> State:
-        step = torch.zeros((), dtype=torch.int64, device=param.device)
-        return {"step": step, **self._buffers(param, group)}
+    def _check_group(self, group: Group) -> None:
+        super()._check_group(group)
+        for name, read in self.readers.items():
+            read(name, group[name])
 
-    def _update(self, work: list[Work]) -> None:
-        if any(is_sharded(item.param) for item in work):
-            self._update_shards(work)
-            return
-        for item in work:
-            _write_(item, *self._computed(item, layer_norm))
+    def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
+        from nero.distributed import sharded_mesh_dims
 
-    def _update_shards(self, work: list[Work]) -> None:
-        """Work on what this rank holds, with norms that all ranks add up at once."""
-        from nero.distributed import SharedNorms
+        return sharded_mesh_dims(param)
 
-        norms = SharedNorms()
-        held = [held_work(item) for item in work]
-        for item, mine in zip(work, held, strict=True):
-            self._computed(mine, norms.asked_for(item.param))
-        answer = norms.answers()
-        for item in held:
-            _write_(item, *self._computed(item, answer))
+    def _update(self, updates: list[Update]) -> None:
+        updates = [update for update in updates if update.has_grad]
+        norms: list[LayerNorm] = [layer_norm] * len(updates)
+        if any(update.reduce_over for update in updates):
+            # Gone through twice, so that the norms of all layers are added up at once.
+            from nero.distributed import SharedNorms
 
-    def _computed(self, item: Work, layer_norm: LayerNorm) -> tuple[Tensor, State]:
-        param, grad, state = item.param, item.grad, item.state
-        group = {**item.group, "lr": scalar(item.group["lr"])}
-        dtype = working_dtype(param.dtype)
-        grad = -grad if group["maximize"] else grad
-        step = state["step"] + 1
-        weight, buffers = self._rule(
-            param.to(dtype), grad.to(dtype), state, group, step, layer_norm
-        )
-        return weight, {"step": step, **buffers}
+            shared = SharedNorms()
+            for update in updates:
+                self._computed(update, shared.asked_for(update.reduce_over))
+            norms = [shared.answers()] * len(updates)
+        for update, norm in zip(updates, norms, strict=True):
+            _write_(update, *self._computed(update, norm))
+
+    def _computed(self, update: Update, norm: LayerNorm) -> tuple[Tensor, State]:
+        group, dtype = {**update.hyper, "lr": update.lr}, working_dtype(update.weight.dtype)
+        grad = -update.grad if group["maximize"] else update.grad
+        state = {**update.state, "step": update.state["step"] + 1}
+        weight, changed = self._rule(update.weight.to(dtype), grad.to(dtype), state, group, norm)
+        return weight, {"step": state["step"], **changed}
 
 
-def zeros_for(param: Tensor) -> Tensor:
-    """Return zeros in the shape of ``param``, in working precision."""
-    dtype = working_dtype(param.dtype)
-    return torch.zeros_like(param, dtype=dtype, requires_grad=False)
-
-
-def _write_(item: Work, weight: Tensor, changed: State) -> None:
+def _write_(update: Update, weight: Tensor, changed: State) -> None:
     # A step at lr = 0 changes nothing.
-    lr = scalar(item.group["lr"])
-    pairs = [(item.param, weight), *((item.state[key], value) for key, value in changed.items())]
+    lr = update.lr
+    pairs = [(update.weight, weight), *((update.state[k], value) for k, value in changed.items())]
     for target, value in pairs:
         if isinstance(lr, Tensor):
             target.copy_(torch.where(lr != 0, value.to(target.dtype), target))

@@ -1,10 +1,12 @@
 """Fromage: a step of fixed size relative to the layer."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from nero.baselines.base import Baseline
-from nero.functional import fromage_update
-from nero.functional.relative import LayerNorm
+from nero.baselines.base import COUNTER, Baseline
+from nero.core.relative import LayerNorm, fromage_update
+from nero.core.spec import flag
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
 
@@ -33,6 +35,9 @@ class Fromage(Baseline):
         >>> optimizer.step()
     """
 
+    readers: ClassVar = {"maximize": flag}
+    state_specs = COUNTER
+
     def __init__(
         self,
         params: Params,
@@ -43,16 +48,7 @@ class Fromage(Baseline):
     ) -> None:
         super().__init__(params, {"lr": lr, "maximize": maximize}, overrides)
 
-    def _buffers(self, param: Tensor, group: Group) -> State:
-        return {}
-
     def _rule(
-        self,
-        weight: Tensor,
-        grad: Tensor,
-        state: State,
-        group: Group,
-        step: Tensor,
-        layer_norm: LayerNorm,
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
-        return fromage_update(weight, grad, lr=group["lr"], layer_norm=layer_norm), {}
+        return fromage_update(weight, grad, lr=group["lr"], layer_norm=norm), {}

@@ -1,15 +1,15 @@
 """LAMB: Adam's direction, relative per layer."""
 
 import math
+from typing import ClassVar
 
 from torch import Tensor
 
-from nero.baselines.base import Baseline, zeros_for
-from nero.functional import lamb_update
-from nero.functional.relative import LayerNorm
+from nero.baselines.base import COUNTER, Baseline
+from nero.core.relative import LayerNorm, lamb_update
+from nero.core.spec import StateSpec, flag, non_negative, positive, unit_intervals
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
-from nero.optim.checks import check_non_negative, check_positive
 
 
 class Lamb(Baseline):
@@ -44,6 +44,19 @@ class Lamb(Baseline):
         >>> optimizer.step()
     """
 
+    readers: ClassVar = {
+        "betas": unit_intervals,
+        "eps": non_negative,
+        "weight_decay": non_negative,
+        "max_norm": positive,
+        "maximize": flag,
+    }
+    state_specs: ClassVar = {
+        **COUNTER,
+        "exp_avg": StateSpec("per element"),
+        "exp_avg_sq": StateSpec("per element"),
+    }
+
     def __init__(
         self,
         params: Params,
@@ -66,38 +79,20 @@ class Lamb(Baseline):
         }
         super().__init__(params, defaults, overrides)
 
-    def _check_group(self, group: Group) -> None:
-        super()._check_group(group)
-        for index, beta in enumerate(group["betas"]):
-            if not 0 <= beta < 1:
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        check_non_negative("eps", group["eps"])
-        check_non_negative("weight_decay", group["weight_decay"])
-        check_positive("max_norm", group["max_norm"])
-
-    def _buffers(self, param: Tensor, group: Group) -> State:
-        return {"exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}
-
     def _rule(
-        self,
-        weight: Tensor,
-        grad: Tensor,
-        state: State,
-        group: Group,
-        step: Tensor,
-        layer_norm: LayerNorm,
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
         weight, exp_avg, exp_avg_sq = lamb_update(
             weight,
             grad,
             state["exp_avg"],
             state["exp_avg_sq"],
-            step=step,
+            step=state["step"],
             lr=group["lr"],
             betas=group["betas"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],
             max_norm=group["max_norm"],
-            layer_norm=layer_norm,
+            layer_norm=norm,
         )
         return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

@@ -1,17 +1,18 @@
-"""LARS: momentum SGD with a local rate a layer."""
+"""LARS: momentum SGD with a local rate per layer."""
+
+from typing import ClassVar
 
 from torch import Tensor
 
-from nero.baselines.base import Baseline, zeros_for
-from nero.functional import lars_update
-from nero.functional.relative import LayerNorm
+from nero.baselines.base import COUNTER, Baseline
+from nero.core.relative import LayerNorm, lars_update
+from nero.core.spec import StateSpec, flag, non_negative, unit_interval
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
-from nero.optim.checks import check_non_negative, check_unit_interval
 
 
 class Lars(Baseline):
-    r"""Momentum SGD with a local rate a layer (You et al. 2017, Algorithm 1).
+    r"""Momentum SGD with a local rate per layer (You et al. 2017, Algorithm 1).
 
     $$
     \lambda_l = \tau\,\frac{\|w\|}{\|g\| + \lambda\|w\|} \qquad
@@ -41,6 +42,14 @@ class Lars(Baseline):
         >>> optimizer.step()
     """
 
+    readers: ClassVar = {
+        "momentum": unit_interval,
+        "weight_decay": non_negative,
+        "trust_coefficient": non_negative,
+        "maximize": flag,
+    }
+    state_specs: ClassVar = {**COUNTER, "momentum_buffer": StateSpec("per element")}
+
     def __init__(
         self,
         params: Params,
@@ -61,23 +70,8 @@ class Lars(Baseline):
         }
         super().__init__(params, defaults, overrides)
 
-    def _check_group(self, group: Group) -> None:
-        super()._check_group(group)
-        check_unit_interval("momentum", group["momentum"])
-        check_non_negative("weight_decay", group["weight_decay"])
-        check_non_negative("trust_coefficient", group["trust_coefficient"])
-
-    def _buffers(self, param: Tensor, group: Group) -> State:
-        return {"momentum_buffer": zeros_for(param)}
-
     def _rule(
-        self,
-        weight: Tensor,
-        grad: Tensor,
-        state: State,
-        group: Group,
-        step: Tensor,
-        layer_norm: LayerNorm,
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
         weight, momentum_buffer = lars_update(
             weight,
@@ -87,6 +81,6 @@ class Lars(Baseline):
             momentum=group["momentum"],
             weight_decay=group["weight_decay"],
             trust_coefficient=group["trust_coefficient"],
-            layer_norm=layer_norm,
+            layer_norm=norm,
         )
         return weight, {"momentum_buffer": momentum_buffer}

@@ -1,15 +1,22 @@
 """Madam: multiplicative updates, relative per synapse."""
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from nero.baselines.base import Baseline, zeros_for
-from nero.functional import madam_update, working_dtype
-from nero.functional.relative import LayerNorm, sum_of_squares
-from nero.functional.sharding import whole
+from nero.baselines.base import COUNTER, Baseline
+from nero.core.relative import LayerNorm, madam_update, sum_of_squares
+from nero.core.sharding import full_tensor
+from nero.core.spec import StateSpec, flag, positive, unit_interval
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, State
-from nero.optim.checks import check_positive, check_unit_interval
+
+
+def _root_mean_square(param: Tensor, group: Group, norms: Callable[[], Tensor]) -> Tensor:
+    mean_sq = full_tensor(sum_of_squares(param)) / max(param.numel(), 1)
+    return torch.sqrt(mean_sq)
 
 
 class Madam(Baseline):
@@ -44,6 +51,18 @@ class Madam(Baseline):
         >>> optimizer.step()
     """
 
+    readers: ClassVar = {
+        "beta": unit_interval,
+        "max_ratio": positive,
+        "weight_bound": positive,
+        "maximize": flag,
+    }
+    state_specs: ClassVar = {
+        **COUNTER,
+        "exp_avg_sq": StateSpec("per element"),
+        "scale": StateSpec("scalar", initial=_root_mean_square, is_written=False),
+    }
+
     def __init__(
         self,
         params: Params,
@@ -64,32 +83,15 @@ class Madam(Baseline):
         }
         super().__init__(params, defaults, overrides)
 
-    def _check_group(self, group: Group) -> None:
-        super()._check_group(group)
-        check_unit_interval("beta", group["beta"])
-        check_positive("max_ratio", group["max_ratio"])
-        check_positive("weight_bound", group["weight_bound"])
-
-    def _buffers(self, param: Tensor, group: Group) -> State:
-        mean_sq = whole(sum_of_squares(param)) / max(param.numel(), 1)
-        scale = torch.sqrt(mean_sq).to(working_dtype(param.dtype))
-        return {"exp_avg_sq": zeros_for(param), "scale": scale}
-
     def _rule(
-        self,
-        weight: Tensor,
-        grad: Tensor,
-        state: State,
-        group: Group,
-        step: Tensor,
-        layer_norm: LayerNorm,
+        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
         weight, exp_avg_sq = madam_update(
             weight,
             grad,
             state["exp_avg_sq"],
             max_weight=group["weight_bound"] * state["scale"],
-            step=step,
+            step=state["step"],
             lr=group["lr"],
             beta=group["beta"],
             max_ratio=group["max_ratio"],

@@ -12,8 +12,8 @@ from nero.diagnostics.angle import neuron_rows
 from nero.diagnostics.balance_report import BalanceReport, BalanceRow
 from nero.diagnostics.watched import innermost, target_norms, watched_params
 from nero.functional import BALANCED, Sphere, as_constraint, balance_tolerance, sum_dtype
-from nero.functional.constraint import target_radius
-from nero.functional.sharding import is_sharded, local_of
+from nero.core.sphere import target_radius
+from nero.core.sharding import is_sharded, to_local
 from nero.layout import Layout, Overrides, layout_from_options, param_groups
 from nero.optim import Balanced, Nero, project_
 
@@ -153,7 +153,7 @@ _BLOCK = 2**20
 
 
 def _total_and_norm(param: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    rows = neuron_rows(local_of(param.detach()), layout)
+    rows = neuron_rows(to_local(param.detach()), layout)
     size = max(1, _BLOCK // max(rows.shape[1], 1))
     sums = []
     for block in rows.split(size):

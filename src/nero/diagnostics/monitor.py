@@ -22,7 +22,7 @@ from nero.diagnostics.watched import (
     watched_params,
 )
 from nero.functional import Sphere, balance_tolerance
-from nero.functional.sharding import is_sharded, local_of
+from nero.core.sharding import is_sharded, to_local
 from nero.optim import Balanced, Nero
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class TurningMonitor:
 
 
 def _rows(each: Watched, param: Tensor) -> Tensor:
-    return neuron_rows(local_of(param.detach()), each.layout)
+    return neuron_rows(to_local(param.detach()), each.layout)
 
 
 def _with_target(constraint: Sphere, target: Tensor | float | None) -> Sphere:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.functional import UNCONSTRAINED, Sphere, as_constraint
-from nero.functional.sharding import is_sharded, local_of
+from nero.core.sharding import is_sharded, to_local
 from nero.layout import LAYOUT_KEYS, Layout, infer_layouts, layout_from_options, layout_from_shape
 from nero.optim import Balanced, Nero
 from nero.optim.base import RelativeOptimizer
@@ -114,7 +114,7 @@ def target_norms(optimizer: Optimizer, watched: Watched) -> Tensor | float | Non
 
         mine = per_neuron(watched.param, watched.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
         norms = norms.redistribute(mine.device_mesh, mine.placements)
-    return None if norms is None else local_of(norms).flatten()
+    return None if norms is None else to_local(norms).flatten()
 
 
 def skipped_counts(optimizer: Optimizer) -> list[tuple[Tensor, Layout, Tensor]]:

@@ -1,31 +1,32 @@
 """Nero on torch's own distributed engine: what a rank can do alone, and the one sum that it cannot.
 
 Under FSDP2, HSDP and DDP a rank holds whole neurons and steps them by itself. Where the fan-in is sharded,
-five numbers a neuron are added up over the ranks that share it: one flat all-reduce per process group,
+five numbers per neuron are added up over the ranks that share it: one flat all-reduce per process group,
 whatever the number of parameters.
 
 Imported only by those who have sharded parameters.
 """
 
 from nero.distributed.norms import SharedNorms
-from nero.distributed.shards import (
-    check_param,
-    fan_in_groups,
-    local_work,
-    neuron_norm_of,
+from nero.distributed.placement import (
+    check_placements,
+    fan_in_mesh_dims,
+    local_pair,
     per_neuron,
+    sharded_mesh_dims,
+    sharded_neuron_norm,
     total_count,
 )
-from nero.distributed.step import Crossing, step_
+from nero.distributed.sharded_step import step_
 
 __all__ = [
-    "Crossing",
     "SharedNorms",
-    "check_param",
-    "fan_in_groups",
-    "local_work",
-    "neuron_norm_of",
+    "check_placements",
+    "fan_in_mesh_dims",
+    "local_pair",
     "per_neuron",
+    "sharded_mesh_dims",
+    "sharded_neuron_norm",
     "step_",
     "total_count",
 ]

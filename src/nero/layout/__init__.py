@@ -1,23 +1,27 @@
 """Which dims of each parameter are one neuron's fan-in, found from the module that owns it."""
 
-from nero.layout.description import Description, Row, describe
-from nero.layout.groups import Overrides, param_groups
-from nero.layout.infer import NamedLayout, infer_layouts
-from nero.layout.registry import register_layout
-from nero.layout.spec import (
+from nero.core.neurons import (
     BIAS,
+    EMBEDDING,
     GAIN,
     LAYOUT_KEYS,
     OTHER,
     Layout,
     LayoutError,
+    Neurons,
     layout_from_options,
     layout_from_shape,
     neurons,
+    neurons_from_options,
 )
+from nero.layout.description import Description, Row, describe
+from nero.layout.groups import Overrides, param_groups
+from nero.layout.infer import NamedLayout, infer_layouts
+from nero.layout.registry import register_layout
 
 __all__ = [
     "BIAS",
+    "EMBEDDING",
     "GAIN",
     "LAYOUT_KEYS",
     "OTHER",
@@ -25,6 +29,7 @@ __all__ = [
     "Layout",
     "LayoutError",
     "NamedLayout",
+    "Neurons",
     "Overrides",
     "Row",
     "describe",
@@ -32,6 +37,7 @@ __all__ = [
     "layout_from_options",
     "layout_from_shape",
     "neurons",
+    "neurons_from_options",
     "param_groups",
     "register_layout",
 ]

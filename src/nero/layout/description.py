@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import nn
 
-from nero.functional import BALANCED, Sphere, as_constraint, working_dtype
+from nero.core.neurons import NEURON_ROLES
+from nero.core.spec import STATE, Hyper
+from nero.core.sphere import BALANCED, Sphere
 from nero.layout.groups import Overrides, resolve
-from nero.layout.spec import Layout
+from nero.layout.infer import NamedLayout
 from nero.tables import aligned
 
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
-_SCALAR_STATE_BYTES = 8 + 8  # step and num_skipped, int64
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Row:
     reason: str
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text, one cell a column."""
+        """Return the row as text, one cell per column."""
         shape = "x".join(map(str, self.shape)) or "scalar"
         state = f"{self.state_bytes:,} B"
         sizes = f"{self.num_neurons:,}", f"{self.fan_in:,}"
@@ -52,7 +53,7 @@ class Description:
 
     def summary(self) -> str:
         """Return one line of totals."""
-        neurons = sum(row.num_neurons for row in self.rows if row.role == "neuron")
+        neurons = sum(row.num_neurons for row in self.rows if row.role in NEURON_ROLES)
         share = ""
         if self.adam_state_bytes:
             share = f", {self.state_bytes / self.adam_state_bytes:.2%} of Adam's"
@@ -76,7 +77,11 @@ class Description:
 
 
 def describe(
-    model: nn.Module, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
+    model: nn.Module,
+    *,
+    constraint: Sphere | str = BALANCED,
+    overrides: Overrides = (),
+    **options: Any,
 ) -> Description:
     """Describe what [`Nero`][nero.Nero] does with every parameter of ``model``, and why.
 
@@ -84,6 +89,7 @@ def describe(
         model: the model; it is only read.
         constraint: as given to the optimiser.
         overrides: as given to the optimiser.
+        options: the optimiser's other options; what it keeps may depend on them.
 
     Example:
         >>> print(nero.describe(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))))
@@ -95,34 +101,36 @@ def describe(
         <BLANKLINE>
         21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
     """
-    rows = [
-        _row(found.name, found.param, found.layout, found.reason, constraint, options)
-        for found, _, options in resolve(model, overrides)
-    ]
+    defaults = {**Hyper._field_defaults, **options, "constraint": constraint}
+    rows = [_row(found, {**defaults, **own}) for found, _, own in resolve(model, overrides)]
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
     return Description(tuple(rows), sum(p.numel() for p in params), adam_state_bytes)
 
 
-def _row(
-    name: str,
-    param: nn.Parameter,
-    layout: Layout,
-    reason: str,
-    constraint: Sphere | str,
-    options: Mapping[str, Any],
-) -> Row:
-    shape = tuple(param.shape)
-    fan_in, num_neurons = layout.fan_in(shape), layout.num_neurons(shape)
-    sphere = as_constraint(options.get("constraint", constraint))
-    is_elementwise = layout.is_elementwise(shape)
-    applied = Sphere(None, False) if is_elementwise else sphere.for_fan_in(fan_in)
-    if layout.role == "neuron" and is_elementwise:
+def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
+    param, layout, reason = found.param, found.layout, found.reason
+    neurons = layout.at(param.shape)
+    chosen = Hyper.read(options)
+    hyper = chosen.for_neurons(neurons)
+    if layout.neuron_dims is not None and neurons.is_elementwise:
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
-    elif applied != sphere and not is_elementwise:
+    elif hyper.constraint != chosen.constraint and not neurons.is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
-    numbers = num_neurons * (2 if applied.radius == "initial" else 1) + is_elementwise
-    state_bytes = numbers * working_dtype(param.dtype).itemsize + _SCALAR_STATE_BYTES
+    state_bytes = sum(
+        spec.num_bytes(neurons, param.numel(), param.dtype)
+        for spec in STATE.values()
+        if spec.exists(neurons, hyper)
+    )
     if not param.requires_grad:
         reason, state_bytes = f"{reason}; frozen", 0
-    return Row(name, shape, layout.role, num_neurons, fan_in, str(applied), state_bytes, reason)
+    return Row(
+        found.name,
+        tuple(param.shape),
+        layout.role,
+        neurons.num_neurons,
+        neurons.fan_in,
+        str(hyper.constraint),
+        state_bytes,
+        reason,
+    )

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
+from nero.core.neurons import LAYOUT_KEYS, LayoutError, layout_from_options
 from nero.layout.infer import NamedLayout, infer_layouts
-from nero.layout.spec import LAYOUT_KEYS, LayoutError, layout_from_options
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern and group options."""
@@ -96,7 +96,7 @@ def _override(
             layout_options = {**found.layout.as_options(), **layout_options}
         try:
             layout = layout_from_options(layout_options, found.param.shape)
-            layout.state_shape(found.param.shape)
+            layout.at(found.param.shape)
         except LayoutError as error:
             raise LayoutError(f"`{found.name}`: {error}") from error
         found = replace(found, layout=layout, reason=f"override {pattern!r}", conflict="")

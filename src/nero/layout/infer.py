@@ -9,8 +9,8 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 import nero.layout.modules  # noqa: F401  (fills the registry)
+from nero.core.neurons import BIAS, GAIN, OTHER, Layout, LayoutError, neurons
 from nero.layout.registry import find_rule, shown_name
-from nero.layout.spec import BIAS, GAIN, OTHER, Layout, LayoutError, neurons
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class NamedLayout:
 
 def infer_layouts(model: nn.Module) -> list[NamedLayout]:
     """Return the layout of every parameter, in the order of ``model.named_parameters()``.
+
+    Where modules tie a parameter, its first owner gives the role; all must agree on the dims.
 
     Example:
         >>> from nero.layout import infer_layouts
@@ -50,7 +52,7 @@ def infer_layouts(model: nn.Module) -> list[NamedLayout]:
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
             conflict=first.conflict
-            if layout == first.layout
+            if layout.has_dims_of(first.layout)
             else _conflict(first, name, layout, reason),
         )
     return list(found.values())

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from nero.core.neurons import BIAS, EMBEDDING, GAIN, OTHER, Layout, neurons
 from nero.layout.registry import register_layout
-from nero.layout.spec import BIAS, GAIN, OTHER, Layout, neurons
 
 
 def _conv_transpose(module: nn.Module) -> Layout:
@@ -20,8 +20,8 @@ register_layout(nn.Linear, {"weight": neurons(0), "bias": BIAS})  # (out, in)
 register_layout(nn.Bilinear, {"weight": neurons(0), "bias": BIAS})  # (out, in1, in2)
 register_layout(_ConvNd, {"weight": neurons(0), "bias": BIAS})  # (out, in/groups, ...)
 register_layout(_ConvTransposeNd, {"weight": _conv_transpose, "bias": BIAS})
-register_layout(nn.Embedding, {"weight": neurons(0)})  # (token, features)
-register_layout(nn.EmbeddingBag, {"weight": neurons(0)})
+register_layout(nn.Embedding, {"weight": EMBEDDING})  # (token, features)
+register_layout(nn.EmbeddingBag, {"weight": EMBEDDING})
 register_layout(
     nn.MultiheadAttention,
     {

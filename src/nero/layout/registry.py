@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from torch import nn
 
-from nero.layout.spec import Layout
+from nero.core.neurons import Layout
 
 LayoutRule: TypeAlias = Layout | Callable[[nn.Module], Layout]
 ModuleKey: TypeAlias = type[nn.Module] | str
@@ -15,7 +15,7 @@ _RULES: dict[ModuleKey, dict[str, LayoutRule]] = {}
 
 
 def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
-    """Teach the library the neurons of a module class.
+    """Register the neurons of a module class.
 
     Args:
         module: the class, or its full dotted name where it should not be imported. Subclasses

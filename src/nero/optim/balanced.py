@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nero.functional import BALANCED, Sphere, as_constraint, neuron_norm
-from nero.layout import LAYOUT_KEYS, layout_from_options
-from nero.optim.base import RelativeOptimizer, named
-from nero.optim.checks import check_param
+from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
+from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
+from nero.optim.base import RelativeOptimizer
+from nero.optim.checkpoint import INITIAL_NORMS, matched_by_name
+from nero.optim.checks import check_param, named_params
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_
 
@@ -102,7 +103,8 @@ class Balanced(Optimizer):
         the checkpoint has none: it may be one of the wrapped optimiser alone.
         """
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
-        self.optimizer.load_state_dict(state_dict)
+        groups = matched_by_name(state_dict["param_groups"], self.param_groups)
+        self.optimizer.load_state_dict({**state_dict, "param_groups": groups})
         for group, kept in zip(self.param_groups, own, strict=True):
             group.update({k: v for k, v in kept.items() if k in LAYOUT_KEYS or k not in group})
 
@@ -143,8 +145,8 @@ class Balanced(Optimizer):
     def _project_groups(self, groups: list[dict[str, Any]]) -> None:
         for group in groups:
             for param in filter(_is_trainable, group["params"]):
-                layout = layout_from_options(group, param.shape)
-                project_param_(param, layout, self._constraint(group))
+                neurons = neurons_from_options(group, param.shape)
+                project_param_(param, neurons, self._constraint(group))
         if isinstance(self.optimizer, RelativeOptimizer):
             self.optimizer.renew_state(groups)
 
@@ -154,8 +156,8 @@ class Balanced(Optimizer):
         # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.
         for group in self.param_groups:
             if self._constraint(group).radius == "initial":
-                known = group.get(_NORMS) or [None] * len(group["params"])
-                group[_NORMS] = [
+                known = group.get(INITIAL_NORMS) or [None] * len(group["params"])
+                group[INITIAL_NORMS] = [
                     _norms(param, group) if norms is None else norms
                     for param, norms in zip(group["params"], known, strict=True)
                 ]
@@ -163,7 +165,7 @@ class Balanced(Optimizer):
     @torch.no_grad()
     def _project(self) -> None:
         for group in self.param_groups:
-            all_norms = list(group.get(_NORMS) or [None] * len(group["params"]))
+            all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
                 if param.grad is None or not _is_trainable(param):
                     continue
@@ -171,13 +173,12 @@ class Balanced(Optimizer):
                 if all_norms[index] is not None and now is not None:
                     norms = all_norms[index].to(param.device)
                     all_norms[index] = torch.where(norms > 0, norms, now)
-                layout = layout_from_options(group, param.shape)
-                project_param_(param, layout, self._constraint(group), all_norms[index])
-            if _NORMS in group:
-                group[_NORMS] = all_norms
+                neurons = neurons_from_options(group, param.shape)
+                project_param_(param, neurons, self._constraint(group), all_norms[index])
+            if INITIAL_NORMS in group:
+                group[INITIAL_NORMS] = all_norms
 
 
-_NORMS = "initial_norms"
 # What a checkpoint of the wrapped optimiser alone does not have.
 _OWN = (*LAYOUT_KEYS, "constraint")
 
@@ -188,12 +189,12 @@ def _is_trainable(param: Tensor) -> bool:
 
 def _check_groups(groups: list[dict[str, Any]]) -> None:
     for group in groups:
-        for param, name in named(group):
+        for param, name in named_params(group):
             check_param(param, group, name)
 
 
 def _norms(param: Tensor, group: dict[str, Any]) -> Tensor | None:
-    layout = layout_from_options(group, param.shape)
-    if not _is_trainable(param) or layout.is_elementwise(param.shape):
+    neurons = neurons_from_options(group, param.shape)
+    if not _is_trainable(param) or neurons.is_elementwise:
         return None
-    return neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
+    return neuron_norm(neurons.view(param), fan_in_dims=neurons.fan_in_dims)

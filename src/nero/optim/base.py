@@ -1,20 +1,29 @@
 """What all optimisers here share: strict inputs, eager state, exact resume."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.functional import working_dtype
-from nero.layout import LAYOUT_KEYS, Overrides, param_groups
+from nero.core.neurons import Neurons, neurons_from_options
+from nero.core.precision import working_dtype
+from nero.core.sharding import is_sharded, to_local
+from nero.core.spec import StateSpec
+from nero.core.sphere import neuron_norm
+from nero.core.update import Update
+from nero.layout import Overrides, param_groups
+from nero.optim.checkpoint import matched_by_name, merged_group, restored_state
 from nero.optim.checks import (
-    check_lr,
     check_overrides,
     check_param,
+    named_params,
+    param_name,
     raise_sparse,
+    read_lr,
     warn_no_storage,
 )
 
@@ -25,24 +34,21 @@ Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Tensor]
 
 
-class Work(NamedTuple):
-    """A parameter that has a gradient at this step."""
+class Resolved(NamedTuple):
+    """What is worked out once for a parameter, and again when what it rests on changes."""
 
-    param: Tensor
-    grad: Tensor
-    state: State
-    group: Group
-    place: int
-    """Position in its group."""
-    position: int
-    """Position among all parameters of the optimiser."""
-    shape: torch.Size
-    """Of the whole parameter, where ``param`` is what this rank holds of it."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return param_name(self.group, self.place)
+    layout: tuple[Any, ...]
+    """The layout options of its group."""
+    options: Any
+    """The other options of its group, as `_read_options` returns them."""
+    neurons: Neurons
+    hyper: Any
+    backend: str
+    reduce_over: tuple[Any, ...]
+    state_keys: tuple[str, ...]
+    """The state that its step needs; it may have more, from options that have changed since."""
+    is_viewed: bool
+    """Whether its tensors are not stepped as they are, but as views of what this rank holds."""
 
 
 class RelativeOptimizer(Optimizer):
@@ -53,14 +59,15 @@ class RelativeOptimizer(Optimizer):
     the state; a parameter that a trainer swapped in gets state at the next step; gradients are never
     written to; a step at ``lr = 0`` changes nothing.
 
-    A subclass implements `_new_state` and `_update`.
+    A subclass declares `state_specs` and implements `_update`.
     """
 
-    # State that a checkpoint need not have, because an older version did not write it.
-    _optional_state: ClassVar[frozenset[str]] = frozenset()
+    state_specs: ClassVar[Mapping[str, StateSpec]]
+    """The state of a parameter, in the order of checkpoints."""
 
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
+        self._resolved: dict[Tensor, Resolved] = {}
         if isinstance(params, nn.Module):
             check_overrides(overrides, defaults)
             params = param_groups(params, overrides=overrides)
@@ -69,19 +76,36 @@ class RelativeOptimizer(Optimizer):
         super().__init__(_copied(params), defaults)
 
     @abstractmethod
-    def _new_state(self, param: Tensor, group: Group) -> State:
-        """Make the state of a parameter that the optimiser has not seen before."""
-
-    def _welcome(self, param: Tensor, group: Group, state: State) -> None:
-        """Change, in place, a parameter that the optimiser has not seen before."""
-
-    @abstractmethod
-    def _update(self, work: list[Work]) -> None:
+    def _update(self, updates: list[Update]) -> None:
         """Update all parameters of one step, in place."""
+
+    def _read_options(self, group: Group) -> Any:
+        """Return the options of a group that an update needs, or raise; the same while they are equal."""
+        return group
+
+    def _hyper(self, options: Any, neurons: Neurons) -> Any:
+        """Return the options as these neurons obey them."""
+        return options
+
+    def _backend(self, weight: Tensor, group: Group) -> str:
+        """Return the name of the backend that steps what this rank holds of a parameter."""
+        return "plain"
+
+    def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
+        """Return the mesh dims over which the sums of a sharded parameter's update are added up."""
+        return ()
+
+    def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
+        """Change, in place, a parameter that the optimiser has not seen before."""
 
     def _check_group(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid; fill in what it leaves open."""
-        check_lr(group["lr"])
+        group["lr"] = read_lr(group["lr"])
+        self._read_options(group)
+
+    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
+        """Raise if ``param`` has no neurons, or does not fit its group's layout."""
+        check_param(param, group, name)
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a param group, and make the state of its parameters."""
@@ -90,8 +114,7 @@ class RelativeOptimizer(Optimizer):
         try:
             # Everything is checked before anything is projected.
             self._check_group(group)
-            group["lr"] = _own(group["lr"])
-            for param, name in named(group):
+            for param, name in named_params(group):
                 self._check_param(param, group, name)
         except Exception:
             self.param_groups.pop()
@@ -105,7 +128,9 @@ class RelativeOptimizer(Optimizer):
             for param in group["params"]:
                 state: State = self.state.get(param, {})
                 if state and not state["step"].is_meta and not state["step"].any():
-                    self.state[param] = self._new_state(param.detach(), group)
+                    self.state[param] = self._new_state(
+                        param.detach(), self._worked_out(param, group)
+                    )
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -124,21 +149,16 @@ class RelativeOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = []
+        updates: list[Update] = []
         position = 0
         for group in self.param_groups:
+            options, lr = self._read_options(group), _scalar(group["lr"])
             for place, param in enumerate(group["params"]):
-                state = self._prepare(param, group, place)
-                grad = param.grad
-                if grad is None:
-                    if param.is_meta:
-                        warn_no_storage(param_name(group, place))
-                elif param.requires_grad:
-                    if grad.layout != torch.strided:
-                        raise_sparse(param_name(group, place))
-                    work.append(Work(param, grad, state, group, place, position, param.shape))
+                update = self._as_update(param, group, place, options, lr, position)
+                if update is not None:
+                    updates.append(update)
                 position += 1
-        self._update(work)
+        self._update(updates)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,26 +168,38 @@ class RelativeOptimizer(Optimizer):
         and those that came get theirs at the next step, because making it may project them.
         """
         members = {param for group in self.param_groups for param in group["params"]}
-        for key in [*self.state]:
-            if isinstance(key, Tensor) and key not in members:
-                del self.state[key]
+        for known in (self.state, self._resolved):
+            for key in [*known]:
+                if isinstance(key, Tensor) and key not in members:
+                    del known[key]
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimiser state, bit for bit: unlike torch's, state keeps its own dtype.
 
-        The layout comes from the model that is being trained, everything else from the checkpoint.
-        Options that an older checkpoint does not have keep their present values.
+        Parameters are matched by name where both sides have names, and by position otherwise. The layout
+        comes from the model that is being trained, everything else from the checkpoint. Options that an
+        older checkpoint does not have keep their present values.
         """
         states: dict[Tensor, State] = {}
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-            if _group_sizes(self.param_groups) != _group_sizes(state_dict["param_groups"]):
+            saved = matched_by_name(state_dict["param_groups"], self.param_groups)
+            if [len(g["params"]) for g in self.param_groups] != [len(g["params"]) for g in saved]:
                 return state_dict  # torch's own error is clear
-            groups = self._merged_groups(state_dict["param_groups"])
+            pairs = [*zip(self.param_groups, saved, strict=True)]
+            merged = [merged_group(group, saved_group) for group, saved_group in pairs]
             # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
-            states.update(self._loaded_states(groups, state_dict["state"]))
-            return {**state_dict, "param_groups": groups}
+            for group, options in zip(self.param_groups, merged, strict=True):
+                self._check_group(options)
+                for (param, name), key in zip(named_params(group), options["params"], strict=True):
+                    kept = state_dict["state"].get(key)
+                    if kept and not param.is_meta:
+                        fresh = self._new_state(param.detach(), self._worked_out(param, options))
+                        states[param] = restored_state(
+                            fresh, kept, self.state_specs, name, type(self)
+                        )
+            return {**state_dict, "param_groups": merged}
 
         hooks = [
             self.register_load_state_dict_pre_hook(before),
@@ -181,27 +213,34 @@ class RelativeOptimizer(Optimizer):
             for hook in hooks:
                 hook.remove()
 
-    def _merged_groups(self, saved_groups: list[Group]) -> list[Group]:
-        merged = []
-        for group, saved in zip(self.param_groups, saved_groups, strict=True):
-            present = {k: v for k, v in group.items() if k not in ("params", "param_names")}
-            layout = {k: present[k] for k in LAYOUT_KEYS}
-            merged.append({**present, **saved, **layout})
-            merged[-1]["lr"] = _own(merged[-1]["lr"])
-            self._check_group(merged[-1])
-        return merged
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._resolved = {}
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                if key != "differentiable":  # torch adds it to the defaults of every optimiser
+                    group.setdefault(key, value)
 
-    def _loaded_states(
-        self, saved_groups: list[Group], saved_states: dict[Any, dict[str, Any]]
-    ) -> dict[Tensor, State]:
-        states = {}
-        for group, saved_group in zip(self.param_groups, saved_groups, strict=True):
-            for (param, name), index in zip(named(group), saved_group["params"], strict=True):
-                saved = saved_states.get(index)
-                if saved and not param.is_meta:
-                    fresh = self._new_state(param.detach(), saved_group)
-                    states[param] = self._filled(fresh, saved, name)
-        return states
+    def _as_update(
+        self, param: Tensor, group: Group, place: int, options: Any, lr: Any, position: int
+    ) -> Update | None:
+        """Return a parameter as this step sees it; ``None`` if it is frozen or has no gradient."""
+        state, grad = self._prepare(param, group, place), param.grad
+        if grad is None and param.is_meta:
+            warn_no_storage(param_name(group, place))
+        if not state or not param.requires_grad:
+            return None
+        known = self._resolve(param, group, options)
+        if grad is None and not known.reduce_over:
+            return None
+        if grad is not None and grad.layout != torch.strided:
+            raise_sparse(param_name(group, place))
+        if len(state) != len(known.state_keys):
+            state = _needed_state(state, known.state_keys, param_name(group, place))
+        update = Update(
+            param, grad, state, known.neurons, known.hyper, lr, position, known.backend  # type: ignore[arg-type]
+        )  # fmt: skip
+        return _localized(update, known, param_name(group, place)) if known.is_viewed else update
 
     def _prepare(self, param: Tensor, group: Group, place: int) -> State:
         """Return the state of a parameter, which is made or moved along if it must be.
@@ -212,65 +251,115 @@ class RelativeOptimizer(Optimizer):
         if state and _fits(state, param):
             return state
         if state and not any(tensor.is_meta for tensor in state.values()):
+            self._resolved.pop(param, None)
             state = {key: _moved(tensor, param) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
             self._check_param(param, group, param_name(group, place))
             with torch.no_grad():
-                state = self._new_state(param, group)
-                self._welcome(param, group, state)
+                known = self._resolve(param, group, self._read_options(group))
+                state = self._new_state(param, known)
+                self._on_new_param(param, known, state)
         else:
             return state
         self.state[param] = state
         return state
 
-    def _filled(self, fresh: State, saved: dict[str, Any], name: str) -> State:
-        """Give ``fresh`` the saved values, in its own dtypes."""
-        filled = dict(fresh)
-        for key, tensor in fresh.items():
-            # torch's flattened checkpoints have an empty dict for what was not saved.
-            if key not in saved or isinstance(saved[key], dict):
-                if key in self._optional_state:
-                    continue
-                raise ValueError(
-                    f"{name}: the checkpoint has no {key} for it, only {sorted(saved)}; is it the "
-                    f"checkpoint of another optimizer than {type(self).__name__}?"
-                )
-            value = torch.as_tensor(saved[key])
-            if value.shape != tensor.shape:
-                raise ValueError(
-                    f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
-                    f"model's layout needs shape {tuple(tensor.shape)}"
-                )
-            filled[key] = value.detach().to(tensor.device, tensor.dtype, copy=True)
-        return filled
+    def _resolve(self, param: Tensor, group: Group, options: Any) -> Resolved:
+        """Return what is worked out once for a parameter."""
+        if torch.compiler.is_compiling():  # a compiler would have to guard what is kept
+            return self._worked_out(param, group)
+        known = self._resolved.get(param)
+        if known is None or known.options is not options or known.layout != layout_options(group):
+            known = self._resolved[param] = self._worked_out(param, group)
+        return known
 
-    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
-        """Raise if ``param`` has no neurons, or does not fit its group's layout."""
-        check_param(param, group, name)
+    def _worked_out(self, param: Tensor, group: Group) -> Resolved:
+        options, neurons = self._read_options(group), neurons_from_options(group, param.shape)
+        hyper = self._hyper(options, neurons)
+        return Resolved(
+            layout_options(group),
+            options,
+            neurons,
+            hyper,
+            backend=self._backend(to_local(param), group),
+            reduce_over=self._reduce_over(param, neurons) if is_sharded(param) else (),
+            state_keys=tuple(k for k, s in self.state_specs.items() if s.exists(neurons, hyper)),
+            is_viewed=is_sharded(param) or neurons.num_groups > 1,
+        )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for key, value in self.defaults.items():
-                if key != "differentiable":  # torch adds it to the defaults of every optimiser
-                    group.setdefault(key, value)
+    def _new_state(self, param: Tensor, known: Resolved) -> State:
+        """Make the state of a parameter, as it is declared."""
+        neurons = known.neurons
+        state: State = {}
+        for key in known.state_keys:
+            spec = self.state_specs[key]
+            dtype = spec.dtype or working_dtype(param.dtype)
+            if spec.initial is not None:
+                norms = partial(_norm_per_neuron, param, neurons)
+                state[key] = spec.initial(param, known.hyper, norms).to(dtype)
+            elif spec.shape == "scalar":
+                state[key] = torch.zeros((), dtype=dtype, device=param.device)
+            elif spec.shape == "per element" or neurons.is_elementwise:
+                state[key] = torch.zeros_like(param, dtype=dtype, requires_grad=False)
+            elif is_sharded(param):
+                from nero.distributed import per_neuron
+
+                state[key] = per_neuron(param, neurons, dtype=dtype, device=param.device)  # type: ignore[arg-type]
+            else:
+                state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
+        return state
 
 
-def named(group: Group) -> list[tuple[Tensor, str]]:
-    """Return the parameters of a group, each with the name that messages use."""
-    return [(param, param_name(group, i)) for i, param in enumerate(group["params"])]
+def layout_options(group: Group) -> tuple[Any, ...]:
+    """Return the options of a group that make up its layout."""
+    return group["role"], group["neuron_dims"], group["num_groups"]
 
 
-def param_name(group: Group, place: int) -> str:
-    """Return what messages call the parameter at this place of a group."""
-    names = group.get("param_names")
-    if names is not None:
-        return f"`{names[place]}`"
-    return f"parameter {place} of shape {tuple(group['params'][place].shape)}"
+def _needed_state(state: State, keys: Sequence[str], name: str) -> State:
+    """Return the state that a step needs, of all that there is."""
+    missing = [key for key in keys if key not in state]
+    if missing:
+        raise ValueError(
+            f"{name}: its options have changed to some that need {missing[0]}, which is known only to an "
+            "optimizer that is built with them"
+        )
+    return {key: state[key] for key in keys}
 
 
-def scalar(lr: float | Tensor) -> float | Tensor:
-    """Return ``lr`` as a Python number (not numpy's) or as a tensor without dims."""
+def _localized(update: Update, known: Resolved, name: str) -> Update:
+    """Return what this rank holds of a parameter, viewed so that its fan-in dims apply."""
+    param, grad, view = update.weight, update.grad, known.neurons.view
+    has_grad = grad is not None
+    if is_sharded(param):
+        from nero.distributed import local_pair
+
+        weight = to_local(param)
+        grad = local_pair(param, grad, name)[1] if has_grad else torch.zeros_like(weight)
+    else:
+        weight = param
+    state = {key: to_local(tensor) for key, tensor in update.state.items()}
+    if known.neurons.num_groups > 1:
+        state = {key: view(tensor) if tensor.ndim else tensor for key, tensor in state.items()}
+    return update._replace(
+        weight=view(weight),
+        grad=view(grad),
+        state=state,
+        reduce_over=known.reduce_over,
+        has_grad=has_grad,
+    )
+
+
+def _norm_per_neuron(param: Tensor, neurons: Neurons) -> Tensor:
+    if is_sharded(param):
+        from nero.distributed import sharded_neuron_norm
+
+        return sharded_neuron_norm(param, neurons)  # type: ignore[arg-type]
+    norm = neuron_norm(neurons.view(param), fan_in_dims=neurons.fan_in_dims)
+    return norm.view(neurons.state_shape)
+
+
+def _scalar(lr: float | Tensor) -> float | Tensor:
+    # A Python number (not numpy's), or a tensor without dims.
     return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
 
 
@@ -292,12 +381,3 @@ def _copied(params: Any) -> Any:
     if isinstance(params, Tensor):
         return params  # torch refuses it, and says why
     return [dict(item) if isinstance(item, dict) else item for item in params]
-
-
-def _own(lr: float | Tensor) -> float | Tensor:
-    # Groups that share one tensor would each multiply it when told to decay.
-    return lr.clone() if isinstance(lr, Tensor) else lr
-
-
-def _group_sizes(groups: list[Group]) -> list[int]:
-    return [len(group["params"]) for group in groups]

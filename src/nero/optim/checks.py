@@ -1,40 +1,31 @@
 """What users can get wrong, and the messages that say what to do."""
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from torch import Tensor
 
-from nero.layout import LayoutError, Overrides, layout_from_options
+from nero.core.neurons import LayoutError, neurons_from_options
+from nero.layout import Overrides
 from nero.layout.groups import override_pairs
 
 
-def check_lr(lr: float | Tensor) -> None:
-    """Raise unless ``lr`` is a non-negative number or a one-element tensor."""
+def read_lr(lr: float | Tensor) -> float | Tensor:
+    """Read a learning rate: a non-negative number, or a one-element tensor of the group's own."""
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
-    elif not 0 <= lr < float("inf"):
+        if lr.device.type == "cpu" and not 0 <= lr.item() < math.inf:
+            raise ValueError(f"Invalid learning rate: {lr.item()}")
+        # Groups that share one tensor would each multiply it when told to decay.
+        return lr.clone()
+    if isinstance(lr, str):
+        raise TypeError(f"lr must be a number, not the text {lr!r}")
+    if not 0 <= lr < math.inf:
         raise ValueError(f"Invalid learning rate: {lr}")
-
-
-def check_unit_interval(name: str, value: float) -> None:
-    """Raise unless ``value`` lies in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"Invalid {name} value: {value}; it must be in [0, 1)")
-
-
-def check_non_negative(name: str, value: float) -> None:
-    """Raise unless ``value`` is at least zero and finite."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"Invalid {name} value: {value}; it must be finite and at least 0")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise unless ``value`` is more than zero; it may be infinite."""
-    if not value > 0:
-        raise ValueError(f"Invalid {name} value: {value}; it must be positive")
+    return lr
 
 
 def check_real(param: Tensor, name: str) -> None:
@@ -51,6 +42,28 @@ def raise_sparse(name: str) -> NoReturn:
         f"{name} has a sparse gradient, which this optimizer does not support; build its "
         "embedding with sparse=False"
     )
+
+
+def name_at(groups: Sequence[Mapping[str, Any]], index: int) -> str:
+    """Return what messages call a parameter, from its position among all of them."""
+    for group in groups:
+        if index < len(group["params"]):
+            return param_name(group, index)
+        index -= len(group["params"])
+    raise IndexError(index)
+
+
+def named_params(group: Mapping[str, Any]) -> list[tuple[Tensor, str]]:
+    """Return the parameters of a group, each with the name that messages use."""
+    return [(param, param_name(group, i)) for i, param in enumerate(group["params"])]
+
+
+def param_name(group: Mapping[str, Any], place: int) -> str:
+    """Return what messages call the parameter at this place of a group."""
+    names = group.get("param_names")
+    if names is not None:
+        return f"`{names[place]}`"
+    return f"parameter {place} of shape {tuple(group['params'][place].shape)}"
 
 
 def warn_no_foreach(foreach: bool | None) -> None:
@@ -85,7 +98,7 @@ def check_param(param: Tensor, group: Mapping[str, Any], name: str) -> None:
     check_real(param, name)
     check_whole(param, name)
     try:
-        layout_from_options(group, param.shape).state_shape(param.shape)
+        neurons_from_options(group, param.shape)
     except LayoutError as error:
         raise LayoutError(f"{name}: {error}") from error
 

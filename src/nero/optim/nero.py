@@ -1,6 +1,5 @@
 """The Nero optimiser."""
 
-import math
 import warnings
 from dataclasses import asdict
 from typing import Any
@@ -8,24 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nero import backends
-from nero.backends import NONFINITE, Nonfinite, why_not_fused
-from nero.functional import (
-    BALANCED,
-    Sphere,
-    as_constraint,
-    neuron_norm,
-    sum_dtype,
-    working_dtype,
-)
-from nero.functional.sharding import is_sharded, local_of, whole
-from nero.layout import Layout, Overrides, layout_from_options
-from nero.optim.base import Group, Params, RelativeOptimizer, State, Work
-from nero.optim.checks import check_non_negative, check_unit_interval, warn_no_foreach
-from nero.optim.kept_plan import KeptPlan
+from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
+from nero.backends.cpu import operator
+from nero.core.neurons import Neurons, neurons_from_options
+from nero.core.sharding import is_sharded, to_local
+from nero.core.spec import STATE, Hyper, Nonfinite, flag, option_values
+from nero.core.sphere import BALANCED, Sphere, as_constraint
+from nero.core.update import Update
+from nero.layout import Overrides
+from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
+from nero.optim.checks import name_at, warn_no_foreach
 from nero.optim.projection import project_param_
-from nero.optim.shared import step_shared_
-from nero.optim.tasks import tasks_of
 
 
 class Nero(RelativeOptimizer):
@@ -78,7 +70,7 @@ class Nero(RelativeOptimizer):
         True
     """
 
-    _optional_state = frozenset({"num_skipped", "radius"})
+    state_specs = STATE
 
     def __init__(
         self,
@@ -113,7 +105,7 @@ class Nero(RelativeOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
-        self._kept_plan = KeptPlan()
+        self._reset()
         super().__init__(params, defaults, overrides)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warnings.warn(
@@ -131,7 +123,7 @@ class Nero(RelativeOptimizer):
         Waits for the device. With sharded parameters it communicates: ask on every rank.
         """
         counts = [
-            (param, layout_from_options(group, param.shape), self.state[param]["num_skipped"])
+            (param, neurons_from_options(group, param.shape), self.state[param]["num_skipped"])
             for group in self.param_groups
             for param in group["params"]
             if "num_skipped" in self.state.get(param, {})
@@ -143,8 +135,12 @@ class Nero(RelativeOptimizer):
         return sum(int(count) for _, _, count in counts)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._reset()
         super().__setstate__(state)
-        self._kept_plan = KeptPlan()
+
+    def _reset(self) -> None:
+        self._backends, self._summing_backends = new_backends(), new_summing_backends()
+        self._options: dict[int, tuple[Any, Hyper]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it.
@@ -160,17 +156,17 @@ class Nero(RelativeOptimizer):
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
         super()._check_param(param, group, name)
-        reason = why_not_fused(local_of(param)) if group["fused"] and param.requires_grad else None
+        reason = why_not_fused(to_local(param)) if group["fused"] and param.requires_grad else None
         if is_sharded(param):
             from nero import distributed
 
-            layout = layout_from_options(group, param.shape)
-            distributed.check_param(param, layout, name)  # type: ignore[arg-type]
+            neurons = neurons_from_options(group, param.shape)
+            distributed.check_placements(param, neurons, name)  # type: ignore[arg-type]
             if group["stochastic_rounding"]:
                 raise RuntimeError(
                     f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
                 )
-            if group["fused"] and distributed.fan_in_groups(param, layout):  # type: ignore[arg-type]
+            if group["fused"] and param.is_cuda and distributed.fan_in_mesh_dims(param, neurons):
                 reason = "its neurons are cut, and ranks share them"
         if reason:
             raise ValueError(
@@ -179,81 +175,59 @@ class Nero(RelativeOptimizer):
             )
 
     def _check_group(self, group: Group) -> None:
+        group["constraint"] = as_constraint(group["constraint"])
         super()._check_group(group)
-        check_unit_interval("beta", group["beta"])
-        check_non_negative("gain_penalty", group["gain_penalty"])
-        if not 0 < group["bias_scale"] < math.inf:
-            raise ValueError(
-                f"Invalid bias_scale value: {group['bias_scale']}; it must be positive"
-            )
-        if group["nonfinite"] not in NONFINITE:
-            raise ValueError(f"nonfinite must be one of {NONFINITE}, not {group['nonfinite']!r}")
+        if group["fused"] is not None:
+            flag("fused", group["fused"])
         if group["weight_decay"] != 0:
             raise ValueError(
                 f"weight_decay must be 0 but is {group['weight_decay']}: Nero fixes the norm of every "
                 "neuron, so decay has nothing to do; to regularise, see gain_penalty"
             )
-        group["constraint"] = as_constraint(group["constraint"])
 
-    def _new_state(self, param: Tensor, group: Group) -> State:
-        layout = layout_from_options(group, param.shape)
-        dtype = working_dtype(param.dtype)
-        state = {
-            "step": torch.zeros((), dtype=torch.int64, device=param.device),
-            "num_skipped": torch.zeros((), dtype=torch.int64, device=param.device),
-        }
-        if layout.is_elementwise(param.shape):
-            state["scale"] = _initial_scale(param, group["bias_scale"]).to(dtype)
-            state["exp_avg_norm"] = torch.zeros_like(
-                param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format
-            )
-            return state
+    def _read_options(self, group: Group) -> Hyper:
+        if torch.compiler.is_compiling():
+            return Hyper.read(group)
+        values = option_values(group), group["fused"]
+        known = self._options.get(id(group))
+        if known is None or known[0] != values:
+            known = self._options[id(group)] = values, Hyper.read(group)
+        return known[1]
 
-        state["exp_avg_norm"] = _zero_per_neuron(param, layout, dtype)
-        if as_constraint(group["constraint"]).radius == "initial":
-            norm = _norm_per_neuron(param, layout)
-            state["radius"] = torch.where(norm > 0, norm, group["bias_scale"]).to(dtype)
-        return state
+    def _hyper(self, options: Hyper, neurons: Neurons) -> Hyper:
+        return options.for_neurons(neurons)
 
-    def _welcome(self, param: Tensor, group: Group, state: State) -> None:
-        layout = layout_from_options(group, param.shape)
-        radius = layout.view(state["radius"]) if "radius" in state else None
-        project_param_(param, layout, as_constraint(group["constraint"]), radius)
+    def _backend(self, weight: Tensor, group: Group) -> str:
+        return backend_name(weight, fused=group["fused"])
 
-    def _update(self, work: list[Work]) -> None:
-        for item in work:
-            if item.group["nonfinite"] == "raise" and not torch.isfinite(item.grad).all():
+    def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
+        from nero.distributed import fan_in_mesh_dims
+
+        return fan_in_mesh_dims(param, neurons)
+
+    def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
+        radius = resolved.neurons.view(state["radius"]) if "radius" in state else None
+        project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)
+
+    def _update(self, updates: list[Update]) -> None:
+        by_backend: dict[str, list[Update]] = {}
+        for update in updates:
+            if update.hyper.nonfinite == "raise" and not torch.isfinite(update.grad).all():
                 raise FloatingPointError(
-                    f"the gradient of {item.name} is not finite; nothing was updated"
+                    f"the gradient of {name_at(self.param_groups, update.position)} is not finite; nothing "
+                    "was updated"
                 )
-        if any(is_sharded(param) for group in self.param_groups for param in group["params"]):
-            work = step_shared_(work, self.param_groups, self.state)
-        if not self._kept_plan.step_(work, self.param_groups):
-            by_fused: dict[bool | None, list[Work]] = {}
-            for item in work:
-                by_fused.setdefault(item.group["fused"], []).append(item)
-            for fused, items in by_fused.items():
-                backends.select_backend(fused=fused)(tasks_of(items))
+            by_backend.setdefault("shared" if update.reduce_over else update.backend, []).append(
+                update
+            )
+        shared = by_backend.pop("shared", None)
+        if shared:
+            from nero import distributed
 
-
-def _zero_per_neuron(param: Tensor, layout: Layout, dtype: torch.dtype) -> Tensor:
-    if is_sharded(param):
-        from nero.distributed import per_neuron
-
-        return per_neuron(param, layout, dtype=dtype, device=param.device)  # type: ignore[arg-type]
-    return torch.zeros(layout.state_shape(param.shape), dtype=dtype, device=param.device)
-
-
-def _norm_per_neuron(param: Tensor, layout: Layout) -> Tensor:
-    if is_sharded(param):
-        from nero.distributed import neuron_norm_of
-
-        return neuron_norm_of(param, layout)  # type: ignore[arg-type]
-    norm = neuron_norm(layout.view(param), fan_in_dims=layout.fan_in_dims(param.shape))
-    return norm.view(layout.state_shape(param.shape))
-
-
-def _initial_scale(param: Tensor, bias_scale: float) -> Tensor:
-    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
-    scale = whole(param.to(sum_dtype(param)).abs().sum()) / max(param.numel(), 1)
-    return torch.where(scale > 0, scale, bias_scale)
+            traced = {"cpu": plain, "plain": plain} if torch.compiler.is_compiling() else None
+            distributed.step_(shared, traced or self._summing_backends)
+        for name, mine in by_backend.items():
+            if name == "cpu" and torch.compiler.is_compiling():
+                operator.step_(mine)
+            else:
+                self._backends[name].step_(mine)

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nero.functional import BALANCED, Sphere, as_constraint, project
-from nero.functional.sharding import is_sharded, local_of
-from nero.layout import Layout, Overrides, layout_from_options, param_groups
+from nero.core.neurons import Neurons, neurons_from_options
+from nero.core.sharding import is_sharded, to_local
+from nero.core.sphere import BALANCED, Sphere, as_constraint, project
+from nero.layout import Overrides, param_groups
 from nero.optim.base import Params
 
 
@@ -46,27 +47,28 @@ def project_(
                     'constraint "initial" names no norm to project to; give a radius, such as '
                     "Sphere(radius=1.0)"
                 )
-            project_param_(param, layout_from_options(group, param.shape), sphere)
+            project_param_(param, neurons_from_options(group, param.shape), sphere)
 
 
 @torch.no_grad()
 def project_param_(
-    param: Tensor, layout: Layout, constraint: Sphere, radius: Tensor | None = None
+    param: Tensor, neurons: Neurons, constraint: Sphere, radius: Tensor | None = None
 ) -> None:
     """Project one parameter in place; without fan-in, or without a radius to keep, it stays."""
-    if layout.is_elementwise(param.shape):
+    if neurons.is_elementwise:
         return
-    constraint = constraint.for_fan_in(layout.fan_in(param.shape))
+    constraint = constraint.for_fan_in(neurons.fan_in)
     if constraint.radius == "initial" and radius is None:
         constraint = Sphere(None, constraint.centre)
-    dims = layout.fan_in_dims(param.shape)
     if is_sharded(param):
-        from nero.distributed import fan_in_groups
+        from nero.distributed import fan_in_mesh_dims
 
-        if not fan_in_groups(param, layout):  # type: ignore[arg-type]
-            param, radius = local_of(param), None if radius is None else local_of(radius)
-    weight = layout.view(param)
-    projected = project(weight, fan_in_dims=dims, constraint=constraint, radius=radius)
+        if not fan_in_mesh_dims(param, neurons):
+            param, radius = to_local(param), None if radius is None else to_local(radius)
+    weight = neurons.view(param)
+    projected = project(
+        weight, fan_in_dims=neurons.fan_in_dims, constraint=constraint, radius=radius
+    )
     if is_sharded(weight):
         # Torch may have placed it otherwise, where there are more ranks than rows.
         projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nero.functional.sharding import local_of
+from nero.core.sharding import to_local
 
 _NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 _NOT_SENDING = {"wait_tensor", "_wrap_tensor_autograd"}
@@ -66,7 +66,7 @@ class CountTraffic(TorchDispatchMode):
 def state_bytes(optimizers: Iterable[Optimizer]) -> int:
     """Return how many bytes of state this rank holds."""
     return sum(
-        _num_bytes(local_of(tensor))
+        _num_bytes(to_local(tensor))
         for optimizer in optimizers
         for state in optimizer.state.values()
         for tensor in state.values()

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from nero.functional.sharding import local_of
+from nero.core.sharding import to_local
 from nero.planning.contenders import CONTENDERS
 from nero.planning.count import CountTraffic, Traffic, state_bytes
 from nero.planning.mesh import Ranks
@@ -86,7 +86,7 @@ def plan(
             name,
             ranks,
             num_parameters=sum(p.numel() for p in params),
-            parameter_bytes=sum(local_of(p).nbytes for p in params),
+            parameter_bytes=sum(to_local(p).nbytes for p in params),
         )
         for optimizer in optimizers:
             tell = partial(_tell, on_progress, optimizer)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from nero.arguments import number_between
-from nero.functional.constraint import CONSTRAINT_NAMES
+from nero.core.sphere import CONSTRAINT_NAMES
 from nero.tables import aligned
 from nero.theory.generalisation import GeneralisationBound, generalisation_bound
 from nero.theory.weight_space import weight_space

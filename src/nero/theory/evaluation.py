@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nero.functional.sharding import is_sharded
+from nero.core.sharding import is_sharded
 
 LossFn: TypeAlias = Callable[[nn.Module], Tensor]
 """From a model to its loss on some batch, such as ``lambda model: mse_loss(model(x), y)``."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nero.functional import neuron_norm, sum_dtype
-from nero.functional.relative import sum_of_squares
+from nero.core.relative import sum_of_squares
 from nero.layout import Overrides
 from nero.layout.groups import resolve
 from nero.tables import aligned

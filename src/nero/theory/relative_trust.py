@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.functional import sum_dtype
-from nero.functional.relative import sum_of_squares
+from nero.core.relative import sum_of_squares
 from nero.layout import Overrides
 from nero.layout.groups import resolve
 from nero.tables import aligned

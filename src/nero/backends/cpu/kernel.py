@@ -1,0 +1,489 @@
+"""The CPU kernel: numba code that walks addresses, and knows nothing of tensors.
+
+A row is read once, for its five sums, and written once while it is still in cache: the memory traffic of
+plain SGD. Sums run in float32 over blocks of 128, added up in float64 (their relative error is about
+1e-8, below the rounding of a float32 coefficient); where squares leave float32's range they are taken
+again in float64 throughout. The compiler may reorder sums, but may not assume that NaN and inf do not
+occur.
+
+What costs time beyond memory traffic is the coefficients (square roots and divisions take as long as a
+hundred weights) and waiting for them. So they are worked out for several small rows at once, in vectors,
+and one loop writes a row and sums the next.
+
+This module imports numba; `nero.backends.cpu.plan` imports it when it is first needed.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from nero.backends.cpu.memory import (
+    BLOCK,
+    load,
+    pointer,
+    precision,
+    prefetch_block,
+    read_at,
+    size_of,
+    store,
+)
+from nero.backends.geometry import Geometry
+from nero.core.gram import gram_keys
+from nero.core.spec import COLUMNS, PROPAGATE, STATE
+
+assert gram_keys("wg") == ("ww", "w1", "wg", "gg", "g1")
+
+# One record per tensor: addresses of it and its state, the loops over it, and the options as numbers. Of
+# neurons that ranks share, `gram` and `turns` are where sums go to and coefficients come from.
+ADDRESSES = ("weight", "grad", *STATE, "gram", "turns", "moves")
+RECORD = np.dtype(
+    [
+        *((name, np.int64) for name in (*ADDRESSES, *Geometry._fields, "position")),
+        *((name, np.float64 if kind is float else np.int64) for name, kind in COLUMNS.items()),
+        ("lr", np.float64),
+    ]
+)
+WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
+NUM_SUMS = 5
+NEURONS = 128  # neurons worked on together, at most
+GROUP = 2048  # weights of the rows worked on together: they and those before them stay in cache
+TARGET = 5  # row of the sums where the norm to reach is
+MOVES, OPEN = 0, 1  # rows of the marks
+NOTHING = np.float32(0), np.float32(0), np.float32(0)
+AHEAD = 4096  # bytes between what is read and what is fetched
+
+# Kernels are called from Python; the rest is compiled into them.
+_KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_EXACT: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+_FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
+
+
+def _kernel(function: Callable[..., None]) -> Any:
+    """Compile a function that Python calls, and keep it on disk where numba finds a place for it."""
+    try:
+        return numba.njit(cache=True, **_KERNEL)(function)
+    except RuntimeError:  # every folder that it knows is read-only
+        return numba.njit(**_KERNEL)(function)
+
+
+# All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table,
+# chunks of it as (tensor, first neuron, last neuron), and for each a place to count skipped neurons.
+
+
+def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
+    """Allocate scratch space: two blocks of weights, sums and target norms, p, q and r, marks."""
+    return (
+        np.zeros(2 * BLOCK, stored_as),
+        np.zeros((6, NEURONS)),
+        np.zeros((3, NEURONS), np.float32),
+        np.zeros((2, NEURONS), np.bool_),
+    )
+
+
+@_kernel
+def walk_rows(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update neurons that are contiguous rows, rounding to nearest.
+
+    A few rows are summed while those before them are written.
+    """
+    size = size_of(scratch[0])
+    nowhere = np.int64(scratch.ctypes.data)
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, last = chunks[index, 1], chunks[index, 2]
+        skipped[index] = 0
+        if task.lr == 0:
+            continue
+        _, correction = _count(task)
+        sums[TARGET] = task.target
+        fan_in, stride = task.fan_inner, task.outer_stride * size
+        group = max(min(GROUP // fan_in, NEURONS), 1)
+        num_waiting = 0  # rows of the group before that are not yet written
+        for row in range(first, last + group, group):
+            count = max(min(group, last - row), 0)
+            for j in range(count):
+                w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
+                # A branch, not a choice of addresses: those would wait for the turn, branches do not.
+                if j < num_waiting and marks[MOVES, j]:
+                    five = _write_and_sum(
+                        scratch, w - group * stride, g - group * stride, size,
+                        turns[0, j], turns[1, j], turns[2, j], w, g, fan_in,
+                    )  # fmt: skip
+                else:  # nothing to write
+                    five = _write_and_sum(
+                        scratch, nowhere, nowhere + BLOCK * size, 0, *NOTHING, w, g, fan_in
+                    )  # fmt: skip
+                for k in range(NUM_SUMS):
+                    sums[k, j] = five[k]
+            for j in range(count, num_waiting):
+                if marks[MOVES, j]:
+                    at = (row - group + j) * stride
+                    _write(scratch, task.weight + at, task.grad + at, fan_in, turns, j)
+            marks[OPEN, :count] = True
+            is_exact, num_open = np.int64(0), count
+            while num_open:
+                skipped[index] += _turn(task, correction, row, count, is_exact, sums, turns, marks)
+                is_exact, num_open = np.int64(1), 0
+                for j in range(count):
+                    if marks[OPEN, j]:
+                        num_open += 1
+                        at = (row + j) * stride
+                        five = _sums_float64(scratch, task.weight + at, task.grad + at, fan_in)
+                        for k in range(NUM_SUMS):
+                            sums[k, j] = five[k]
+            num_waiting = count
+
+
+@_kernel
+def walk_columns(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update neurons that lie in any way, rounded in any way; those of a chunk share an outer loop."""
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
+        skipped[index] = 0
+        if task.lr == 0:
+            continue
+        step, correction = _count(task)
+        sums[TARGET] = task.target
+        _sum_columns(scratch, task, first, count, sums)
+        marks[OPEN, :count] = True
+        skipped[index] = _turn(task, correction, first, count, np.int64(1), sums, turns, marks)
+        _write_columns(scratch, task, first, count, turns, marks, step)
+
+
+@_kernel
+def sum_columns(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Sum the part of each neuron that this rank holds; the gradient as the update follows it."""
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
+        _sum_columns(scratch, task, first, count, sums)
+        total, sign = task.outer * task.inner, _sign(task)
+        out = numba.carray(pointer(task.gram, 0.0), (NUM_SUMS, total))
+        for b in range(count):
+            for k in range(NUM_SUMS):
+                out[k, first + b] = sums[k, b] * (sign if k in (WG, G1) else 1.0)
+
+
+@_kernel
+def write_columns(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Write the part of each neuron that this rank holds, by coefficients that all ranks agree on."""
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
+        total, sign = task.outer * task.inner, np.float32(_sign(task))
+        given = numba.carray(pointer(task.turns, np.float32(0)), (3, total))
+        moves = numba.carray(pointer(task.moves, np.uint8(0)), (total,))
+        for b in range(count):
+            turns[0, b] = given[0, first + b]
+            turns[1, b] = given[1, first + b] * sign
+            turns[2, b] = given[2, first + b]
+            marks[MOVES, b] = moves[first + b] != 0
+        _write_columns(scratch, task, first, count, turns, marks, _count(task)[0])
+
+
+@numba.njit(**_EXACT)
+def _sum_columns(scratch: Any, task: Any, first: int, count: int, sums: Any) -> None:
+    """Sum, in float64, neurons that share an outer loop."""
+    size, length = size_of(scratch[0]), task.fan_inner
+    base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
+    sums[:NUM_SUMS] = 0
+    for f in range(task.fan_outer):
+        at = (base + f * task.fan_outer_stride) * size
+        if length == 1:
+            w = numba.carray(pointer(task.weight + at, scratch[0]), (count,))
+            g = numba.carray(pointer(task.grad + at, scratch[0]), (count,))
+            for b in range(count):
+                x, y = np.float64(load(w[b])), np.float64(load(g[b]))
+                sums[GG, b] += y * y
+                sums[WG, b] += x * y
+                sums[G1, b] += y
+                sums[W1, b] += x
+                sums[WW, b] += x * x
+        else:
+            for b in range(count):
+                start = at + b * task.inner_stride * size
+                five = _sums_float64(scratch, task.weight + start, task.grad + start, length)
+                for k in range(NUM_SUMS):
+                    sums[k, b] += five[k]
+
+
+@numba.njit(**_EXACT)
+def _write_columns(
+    scratch: Any, task: Any, first: int, count: int, turns: Any, marks: Any, step: int
+) -> None:
+    """Write neurons that share an outer loop."""
+    size, length = size_of(scratch[0]), task.fan_inner
+    base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
+    for f in range(task.fan_outer):
+        at = base + f * task.fan_outer_stride
+        if length == 1 and not task.stochastic_rounding:
+            w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
+            g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
+            for b in range(count):
+                new = turns[0, b] * load(w[b]) + (turns[1, b] * load(g[b]) + turns[2, b])
+                w[b] = store(new, w[b]) if marks[MOVES, b] else w[b]
+        else:
+            for b in range(count):
+                start = at + b * task.inner_stride
+                if marks[MOVES, b] and task.stochastic_rounding:
+                    _write_stochastic(scratch, task, start, length, turns, b, step)
+                elif marks[MOVES, b]:
+                    w_at, g_at = task.weight + start * size, task.grad + start * size
+                    _write(scratch, w_at, g_at, length, turns, b)
+
+
+@_kernel
+def walk_elements(
+    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+) -> None:
+    """Update parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
+    size = size_of(scratch[0])
+    for index in range(chunks.shape[0]):
+        task = table[chunks[index, 0]]
+        first, last = chunks[index, 1], chunks[index, 2]
+        skipped[index] = 0
+        if task.lr == 0:
+            continue
+        step, correction = _count(task)
+        count = last - first
+        w = numba.carray(pointer(task.weight + first * size, scratch[0]), (count,))
+        g = numba.carray(pointer(task.grad + first * size, scratch[0]), (count,))
+        averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
+        rate = task.lr * np.float64(read_at(task.scale, np.float32(0)))
+        beta, sign, penalty = task.beta, _sign(task), task.gain_penalty
+        propagate, num_skipped = task.nonfinite == PROPAGATE, 0
+        noise = _noise_start(task, step)
+        # Without branches, but for one that all elements take alike, so that it is done in vectors.
+        for i in range(count):
+            grad = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
+            average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
+            q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
+            average = np.float32(math.sqrt(average_sq))
+            is_written = _is_finite(q) & _is_finite(average) | propagate
+            num_skipped += np.int64(not is_written)
+            averages[i] = average if is_written else averages[i]
+            new = load(w[i]) + q * np.float32(grad)
+            if task.stochastic_rounding:
+                new = _round_stochastic(new, w[i], noise, first + i)
+            w[i] = store(new, w[i]) if is_written & (grad != 0) else w[i]
+        skipped[index] = num_skipped
+
+
+@_kernel
+def add_counts(table: Any, chunks: Any, skipped: Any) -> None:
+    """Count, when all chunks are done, the step and the skipped neurons of every tensor."""
+    for index in range(chunks.shape[0]):
+        if skipped[index]:
+            _counter(table[chunks[index, 0]].num_skipped)[0] += skipped[index]
+    for index in range(table.shape[0]):
+        if table[index].lr != 0:
+            _counter(table[index].step)[0] += 1
+
+
+@numba.njit(**_EXACT)
+def _sign(task: Any) -> float:
+    return -1.0 if task.maximize else 1.0
+
+
+@numba.njit(**_EXACT)
+def _counter(address: int) -> Any:
+    return numba.carray(pointer(address, np.int64(0)), (1,))
+
+
+@numba.njit(**_EXACT)
+def _count(task: Any) -> Any:
+    """Return the number of this step, and its bias correction."""
+    step = read_at(task.step, np.int64(0)) + 1
+    return step, -math.expm1(step * math.log(task.beta)) if task.beta > 0 else 1.0
+
+
+@numba.njit(**_EXACT)
+def _turn(
+    task: Any, correction: float, first: int, count: int, is_exact: int,
+    sums: Any, turns: Any, marks: Any,
+) -> int:  # fmt: skip
+    """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
+
+    Only those marked open get one. They stay open if their sums are not exact, and float32 is too rough for
+    them (squares out of range, or terms that cancel). No branches, so that it is done in vectors.
+    """
+    num_skipped = 0
+    n = float(task.fan_outer * task.fan_inner)
+    lr, beta, sign, zero_norm = task.lr, task.beta, _sign(task), task.bias_scale
+    centre, propagate = task.centre != 0, task.nonfinite == PROPAGATE
+    averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
+    is_free = math.isnan(task.target)
+    if task.radius != 0:
+        radius = numba.carray(pointer(task.radius + 4 * first, np.float32(0)), (count,))
+        for j in range(count):
+            sums[TARGET, j] = radius[j]
+    threshold = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
+    for j in range(count):
+        ww, sw, wg, gg, sg = (
+            sums[WW, j],
+            sums[W1, j],
+            sign * sums[WG, j],
+            sums[GG, j],
+            sign * sums[G1, j],
+        )
+        average_sq = beta * np.float64(averages[j]) ** 2 + (1 - beta) * gg
+        k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
+        mean = (sw - k * sg) / n if centre else 0.0
+        norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
+        terms = ww + k * k * gg + 2 * abs(k * wg)
+        has_direction = (ww > 0) & (norm_sq > threshold * terms)
+        usual = has_direction | (not _is_finite(norm_sq))
+        p = 1.0 if is_free else sums[TARGET, j] / math.sqrt(norm_sq if has_direction else 1.0)
+
+        grad_mean = sg / n if centre else 0.0
+        grad_norm_sq = gg - n * grad_mean * grad_mean
+        grad_has_direction = grad_norm_sq > threshold * gg
+        norm = zero_norm if is_free else sums[TARGET, j]
+        from_grad = norm / math.sqrt(grad_norm_sq if grad_has_direction else 1.0)
+
+        p32 = np.float32(p if usual else 0.0)
+        q32 = np.float32(sign * (-k * p if usual else -from_grad))
+        r32 = np.float32(-mean * p if usual else from_grad * grad_mean)
+        average = np.float32(math.sqrt(average_sq))
+        is_finite = _is_finite(p32) & _is_finite(q32) & _is_finite(r32) & _is_finite(average)
+        is_safe = (gg > 1e-20) & (gg < 1e30) & (ww < 1e30) & (norm_sq > 0.1 * terms)
+        is_open = marks[OPEN, j]
+        is_done = is_open & ((is_exact != 0) | is_safe)
+        is_written = is_done & (is_finite | propagate)
+        num_skipped += np.int64(is_done & (not is_written))
+        averages[j] = average if is_written else averages[j]
+        turns[0, j] = p32 if is_done else turns[0, j]
+        turns[1, j] = q32 if is_done else turns[1, j]
+        turns[2, j] = r32 if is_done else turns[2, j]
+        goes = is_written & (gg != 0) & (usual | grad_has_direction)
+        marks[MOVES, j] = goes if is_done else marks[MOVES, j]
+        marks[OPEN, j] = is_open & (not is_done)
+    return num_skipped
+
+
+@numba.njit(**_EXACT)
+def _is_finite(x: Any) -> Any:
+    return abs(x) < np.inf
+
+
+@numba.njit(forceinline=True, **_FAST)
+def _write_and_sum(
+    like: Any, w0_at: int, g0_at: int, size0: int, p: Any, q: Any, r: Any,
+    w_at: int, g_at: int, fan_in: int,
+) -> Any:  # fmt: skip
+    """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
+
+    ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
+    of every row is made here, and no two rows overlap (then the compiler would go another way), so that a
+    row's bits do not depend on its neighbours.
+    """
+    total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
+    size = size_of(like[0])
+    for at in range(0, fan_in, BLOCK):
+        length = min(BLOCK, fan_in - at)
+        w0 = numba.carray(pointer(w0_at + at * size0, like[0]), (length,))
+        g0 = numba.carray(pointer(g0_at + at * size0, like[0]), (length,))
+        w = numba.carray(pointer(w_at + at * size, like[0]), (length,))
+        g = numba.carray(pointer(g_at + at * size, like[0]), (length,))
+        prefetch_block(w_at + at * size + AHEAD, like[0])
+        prefetch_block(g_at + at * size + AHEAD, like[0])
+        gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
+        sw, ww = np.float32(0), np.float32(0)
+        for i in range(length):
+            w0[i] = store(p * load(w0[i]) + (q * load(g0[i]) + r), w0[i])
+            x, y = load(w[i]), load(g[i])
+            gg += y * y
+            wg += x * y
+            sg += y
+            sw += x
+            ww += x * x
+        total_gg += np.float64(gg)
+        total_wg += np.float64(wg)
+        total_sg += np.float64(sg)
+        total_sw += np.float64(sw)
+        total_ww += np.float64(ww)
+    return total_ww, total_sw, total_wg, total_gg, total_sg
+
+
+@numba.njit(**_FAST)
+def _sums_float64(like: Any, w_at: int, g_at: int, fan_in: int) -> Any:
+    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
+    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
+    gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(fan_in):
+        x, y = np.float64(load(w[i])), np.float64(load(g[i]))
+        gg += y * y
+        wg += x * y
+        sg += y
+        sw += x
+        ww += x * x
+    return ww, sw, wg, gg, sg
+
+
+@numba.njit(**_FAST)
+def _write(like: Any, w_at: int, g_at: int, fan_in: int, turns: Any, j: int) -> None:
+    """W <- p*w + q*g + r."""
+    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
+    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
+    p, q, r = turns[0, j], turns[1, j], turns[2, j]
+    for i in range(fan_in):
+        w[i] = store(p * load(w[i]) + (q * load(g[i]) + r), w[i])
+
+
+@numba.njit(**_EXACT)
+def _write_stochastic(
+    like: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, step: int
+) -> None:
+    w = numba.carray(pointer(task.weight + start * size_of(like[0]), like[0]), (fan_in,))
+    g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
+    p, q, r = turns[0, j], turns[1, j], turns[2, j]
+    noise = _noise_start(task, step)
+    for i in range(fan_in):
+        new = p * load(w[i]) + (q * load(g[i]) + r)
+        w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
+
+
+# --- stochastic rounding: the hash and the rounding of nero.core.rounding ---
+
+
+@numba.njit(**_EXACT)
+def _mix(x: Any) -> Any:
+    x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@numba.njit(**_EXACT)
+def _noise_start(task: Any, step: int) -> Any:
+    return _mix(_mix(_mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
+
+
+@numba.njit(**_EXACT)
+def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
+    eps, smallest = precision(like)
+    if eps == 0 or not math.isfinite(x):
+        return x
+    uniform = np.float64(_mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
+    exponent = max(math.frexp(np.float64(x))[1] - 1, smallest)
+    spacing = math.ldexp(eps, exponent)
+    scaled = np.float64(x) / spacing
+    below = math.floor(scaled)
+    return np.float32((below + (uniform < scaled - below)) * spacing)

@@ -1,0 +1,314 @@
+"""The fused CPU backend: one pass over every row, in a small pool of threads.
+
+The kernel itself is in `nero.backends.cpu.kernel`; here updates become a table of addresses, and the table
+is dealt out to threads. numba's own threading is not used: starting it would change torch's. A thread
+takes the next slice of the table when it has finished one, so a disturbed core delays nobody.
+
+Needs the extra `nero-optim[cpu]`.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from nero.backends import plain
+from nero.backends.geometry import Geometry, scatters_noise, update_geometry
+from nero.core.gram import Gram, gram_keys
+from nero.core.precision import sum_dtype
+from nero.core.rule import Turn
+from nero.core.update import Update
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# How a dtype's numbers are stored, as numpy calls it: it has no bfloat16.
+_STORED_AS = {torch.float32: "float32", torch.bfloat16: "uint16", torch.float16: "int16"}
+_LARGEST_SLICE = 1 << 20  # weights that one thread takes at a time, at most
+_SMALLEST_SLICE = 1 << 16
+
+
+class CpuBackend:
+    """Steps parameters with the kernel, by a plan that is kept while only gradients and rates change."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self._signature: object = None
+
+    def step_(self, updates: Sequence[Update]) -> None:
+        """Update, in place, the weights and state of every parameter; gradients are only read."""
+        plan = self._plan_for(updates, Plan)
+        for table in plan.tables:
+            table.renew(updates)
+        _run(plan.tables)
+        for table in plan.tables:
+            table.finish()
+        if plan.others:
+            plain.step_([updates[i] for i in plan.others])
+
+    def gram(self, updates: Sequence[Update]) -> list[Gram]:
+        """Compute the Gram matrix of what this rank holds of every neuron."""
+        plan = self._plan_for(updates, SharedPlan)
+        for table in plan.tables:
+            table.renew(updates, "sum_columns")
+        _run(plan.tables)
+        return [
+            plain.gram_of(update) if i in plan.others else Gram(plan.buffers[i].gram)
+            for i, update in enumerate(updates)
+        ]
+
+    def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
+        """Write new rows and state, by the plan that the last call of `gram` has made."""
+        plan = self._plan_for(updates, SharedPlan)
+        for i, turn in enumerate(turns):
+            if i in plan.others:
+                plain.write_rows_(updates[i], turn)
+            else:
+                torch.stack(
+                    [*turn.weight.coefficients, turn.weight.shift], out=plan.buffers[i].turns
+                )
+                plan.buffers[i].moves.copy_(turn.moves)
+            plain.write_state_(updates[i], turn)
+        for table in plan.tables:
+            table.renew(updates, "write_columns")
+        _run(plan.tables)
+        for table in plan.tables:
+            increment_version(table.weights)
+
+    def _plan_for(self, updates: Sequence[Update], kind: "type[Plan]") -> "Plan":
+        signature = [_signature(update) for update in updates]
+        if type(self.plan) is not kind or signature != self._signature:
+            self.plan, self._signature = kind(updates), signature
+        return self.plan
+
+
+def _signature(update: Update) -> tuple[object, ...]:
+    """Return what a plan rests on of a parameter: options, and where it and its state lie, and how."""
+    weight, grad = update.weight, update.grad
+    return (
+        update.hyper,
+        update.neurons,
+        update.position,
+        weight.data_ptr(),
+        weight.dtype,
+        weight.shape,
+        weight.stride(),
+        grad.dtype,
+        grad.stride(),
+        *map(Tensor.data_ptr, update.state.values()),
+    )
+
+
+class Plan:
+    """A step that is worked out once: tables for the kernel, and what only the plain backend can walk.
+
+    Args:
+        updates: what to update; their gradients and learning rates serve as examples.
+    """
+
+    def __init__(self, updates: Sequence[Update]) -> None:
+        walkable: dict[tuple[str, torch.dtype], list[tuple[int, Update, Geometry]]] = {}
+        self.others: list[int] = []
+        """Which updates the kernel cannot walk."""
+        self.buffers: dict[int, Buffers] = {}
+        """Of neurons that ranks share, what lies between their sums and their new rows."""
+        for i, update in enumerate(updates):
+            geometry = None if why_not(update.weight) else update_geometry(update)
+            if geometry is None or update.weight.numel() == 0 or scatters_noise(update):
+                self.others.append(i)
+            else:
+                kernel, geometry = self._kernel(update, geometry)
+                key = kernel, update.weight.dtype
+                walkable.setdefault(key, []).append((i, update, geometry))
+        self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
+        # The longest first, so that threads finish together.
+        self.tables.sort(key=lambda table: -table.size)
+
+    def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
+        """Choose the kernel of an update, and the loops that it needs."""
+        if update.neurons.is_elementwise:
+            return "walk_elements", geometry
+        if geometry.is_rows and not update.hyper.stochastic_rounding:
+            return "walk_rows", geometry
+        return "walk_columns", geometry.as_columns()
+
+    def _addresses(self, index: int, update: Update) -> dict[str, int]:
+        """Return the addresses of a record that are not of the parameter and its state."""
+        return {}
+
+
+class Buffers(NamedTuple):
+    """Between summing and writing: what ranks add up, and what follows from it, per neuron."""
+
+    gram: Tensor
+    turns: Tensor
+    moves: Tensor
+
+
+class SharedPlan(Plan):
+    """The same for neurons that ranks share, which are summed in one pass and written in another."""
+
+    def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
+        return "sum_columns", geometry.as_columns()
+
+    def _addresses(self, index: int, update: Update) -> dict[str, int]:
+        average = update.state["exp_avg_norm"]
+        shape, exact = average.shape, sum_dtype(average)
+        self.buffers[index] = Buffers(
+            torch.empty((len(gram_keys("wg")), *shape), dtype=exact),
+            torch.empty((3, *shape), dtype=average.dtype),
+            torch.empty(shape, dtype=torch.bool),
+        )
+        return {key: buffer.data_ptr() for key, buffer in self.buffers[index]._asdict().items()}
+
+
+def why_not(weight: Tensor) -> str | None:
+    """Return why a parameter cannot take this backend, or ``None``; its memory is not looked at.
+
+    Example:
+        >>> from nero.backends.cpu import why_not
+        >>> why_not(torch.zeros(3, dtype=torch.float64))
+        'it is torch.float64'
+    """
+    if weight.device.type != "cpu":
+        return f"it is on {weight.device}"
+    if weight.dtype not in _STORED_AS:
+        return f"it is {weight.dtype}"
+    if type(weight).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return f"it is a {type(weight).__name__}, whose memory layout is opaque to us"
+    return missing()
+
+
+_HAS_NUMBA = find_spec("numba") is not None
+
+
+def missing() -> str | None:
+    """Return what this backend lacks, or ``None``."""
+    return None if _HAS_NUMBA else "numba is not installed: pip install 'nero-optim[cpu]'"
+
+
+class Table:
+    """The updates of one kernel and dtype as one record each, cut into pieces that threads take in turn."""
+
+    def __init__(
+        self,
+        kernel: str,
+        dtype: torch.dtype,
+        rows: Sequence[tuple[int, Update, Geometry]],
+        addresses: Callable[[int, Update], dict[str, int]],
+    ) -> None:
+        import numpy as np
+
+        from nero.backends.cpu import kernel as kernels
+
+        self.kernel: Callable[..., None] = getattr(kernels, kernel)
+        self.stored_as = _STORED_AS[dtype]
+        self._kernels = kernels
+        self._indices = [index for index, _, _ in rows]
+        self.weights = [update.weight for _, update, _ in rows]
+        # Weights and state are alive as long as their addresses are here; gradients come and go.
+        self._kept = [update._replace(grad=update.grad.new_empty(0)) for _, update, _ in rows]
+        self._records = np.zeros(len(rows), kernels.RECORD)
+        for record, (index, update, geometry) in zip(self._records, rows, strict=True):
+            columns = {
+                "weight": update.weight.data_ptr(),
+                **{key: tensor.data_ptr() for key, tensor in update.state.items()},
+                **geometry._asdict(),
+                "position": update.position,
+                **update.hyper.encode(),
+                **addresses(index, update),
+            }
+            for name, value in columns.items():
+                record[name] = value
+        self.size = sum(weight.numel() for weight in self.weights)
+        self._chunks, slices = _cut([geometry for _, _, geometry in rows], kernel, self.size)
+        self._skipped = np.zeros(len(self._chunks), np.int64)
+        self.pieces = [(self._records, self._chunks[a:b], self._skipped[a:b]) for a, b in slices]
+
+    def renew(self, updates: Sequence[Update], kernel: str | None = None) -> None:
+        """Note where gradients lie now, how far to turn, and which kernel runs next."""
+        if kernel is not None:
+            self.kernel = getattr(self._kernels, kernel)
+        mine = [updates[i] for i in self._indices]
+        self._records["grad"] = [update.grad.data_ptr() for update in mine]
+        if kernel is None:  # where ranks share neurons, coefficients have the rate inside
+            rates: dict[int, float] = {}
+            for update in mine:
+                if id(update.lr) not in rates:
+                    rates[id(update.lr)] = float(update.lr)
+            self._records["lr"] = [rates[id(update.lr)] for update in mine]
+
+    def finish(self) -> None:
+        """Count the step."""
+        self._kernels.add_counts(self._records, self._chunks, self._skipped)
+        # Autograd must see that weights have changed, although no torch operation changed them.
+        increment_version(self.weights)
+
+
+def _run(tables: Sequence[Table]) -> None:
+    """Run all pieces on as many threads as torch would use."""
+    pieces = [(table, piece) for table in tables for piece in table.pieces]
+    todo = iter(pieces)
+    num_threads = min(torch.get_num_threads(), len(pieces))
+    helpers = [_pool(os.getpid(), num_threads).submit(_take, todo) for _ in range(num_threads - 1)]
+    _take(todo)
+    for helper in helpers:
+        helper.result()
+
+
+def _take(todo: Iterator[tuple[Table, Any]]) -> None:
+    """Take pieces until none are left."""
+    from nero.backends.cpu.kernel import alloc_scratch
+
+    scratch: dict[str, tuple[Any, ...]] = {}
+    for table, piece in todo:
+        if table.stored_as not in scratch:
+            scratch[table.stored_as] = alloc_scratch(table.stored_as)
+        table.kernel(*scratch[table.stored_as], *piece)
+
+
+def _cut(
+    geometries: Sequence[Geometry], kernel: str, size: int
+) -> "tuple[np.ndarray[Any, Any], list[tuple[int, int]]]":
+    """Cut tensors into chunks (tensor, first neuron, last neuron), and deal chunks into slices.
+
+    Slices get smaller towards the end, so that threads finish together.
+    """
+    import numpy as np
+
+    from nero.backends.cpu.kernel import NEURONS
+
+    chunks: list[tuple[int, int, int]] = []
+    slices: list[tuple[int, int]] = []
+    start = done = filled = 0
+    for tensor, geometry in enumerate(geometries):
+        fan_in = geometry.fan_outer * geometry.fan_inner
+        first, end = 0, geometry.outer * geometry.inner
+        while first < end:
+            target = min(max((size - done) // 16, _SMALLEST_SLICE), _LARGEST_SLICE)
+            last = min(first + max((target - filled) // fan_in, 1), end)
+            if kernel.endswith("columns"):  # those of a chunk share their outer loop
+                outer_end = (first // geometry.inner + 1) * geometry.inner
+                last = min(last, first + NEURONS, outer_end)
+            chunks.append((tensor, first, last))
+            filled += (last - first) * fan_in
+            first = last
+            if filled >= target:
+                slices.append((start, len(chunks)))
+                done += filled
+                start, filled = len(chunks), 0
+    if filled:
+        slices.append((start, len(chunks)))
+    return np.array(chunks, np.int64), slices
+
+
+@lru_cache(maxsize=8)
+def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
+    # One per process: threads do not survive a fork.
+    return ThreadPoolExecutor(max(num_threads - 1, 1), thread_name_prefix="nero")

@@ -1,0 +1,328 @@
+"""The kernels of `nero.backends.triton.launch`, which imports them at its first step.
+
+A kernel sees the model as a table: for each tensor a row of `INTEGERS` (addresses, sizes, flags), and one
+of `NUMBERS`. A program takes one tile of a tensor: some elements, or some neurons by a block of their
+fan-in. The first block stays in registers between the reading and the writing pass, so a neuron that fits
+into it costs the memory traffic of SGD; what a longer one has beyond is read twice.
+
+The arithmetic is that of `nero.core.rule`, name by name. Nothing here may assume that NaN and inf do
+not occur.
+"""
+
+import triton
+import triton.language as tl
+
+from nero.backends.triton.table import INTEGERS, NUMBERS, TILES, Kind
+from nero.core.rounding import _BITS, _INCREMENT, _MULTIPLIERS
+from nero.core.spec import PROPAGATE as _PROPAGATE
+
+
+def _columns(names, *wanted):
+    return (tl.constexpr(names.index(name)) for name in wanted)
+
+
+# Where the table has what the kernels read.
+WEIGHT, GRAD = _columns(INTEGERS, "weight", "grad")
+STEP, NUM_SKIPPED, SCALE = _columns(INTEGERS, "step", "num_skipped", "scale")
+EXP_AVG_NORM, RADIUS = _columns(INTEGERS, "exp_avg_norm", "radius")
+LR, LR_IS_FLOAT64, FIRST_TILE, KIND = _columns(
+    INTEGERS, "lr", "lr_is_float64", "first_tile", "kind"
+)
+FAN_IN, FAN_INNER, INNER = _columns(INTEGERS, "fan_in", "fan_inner", "inner")
+OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_stride")
+INNER_STRIDE, POSITION = _columns(INTEGERS, "inner_stride", "position")
+CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
+BETA, LOG_BETA, TARGET = _columns(NUMBERS, "beta", "log_beta", "target")
+BIAS_SCALE, GAIN_PENALTY = _columns(NUMBERS, "bias_scale", "gain_penalty")
+ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
+PROPAGATE = tl.constexpr(_PROPAGATE)
+ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
+NUM_ELEMENTS, NUM_SHORT, NUM_MIDDLE, NUM_WIDE, NUM_LONG, NUM_COLUMNS, NUM_STRIDED = (
+    tl.constexpr(TILES[kind][0]) for kind in Kind
+)
+_, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOCK = (
+    tl.constexpr(TILES[kind][1]) for kind in Kind
+)
+# The float64 thresholds of turn_neurons.
+FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
+INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
+NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
+
+
+@triton.jit
+def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.constexpr):
+    """Count the step, and prepare what all neurons of a tensor share: lr, 1 - beta^t, a seed."""
+    tensor = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = tensor < num_tensors
+    row = table + tensor * ROW_LENGTH
+    address, is_float64 = tl.load(row + LR, mask, 0), tl.load(row + LR_IS_FLOAT64, mask, 0) != 0
+    double = tl.load(address.to(tl.pointer_type(tl.float64)), mask & is_float64, 0.0)
+    single = tl.load(address.to(tl.pointer_type(tl.float32)), mask & (is_float64 == 0), 0.0)
+    lr = tl.where(is_float64, double, single.to(tl.float64))
+    count = tl.load(row + STEP, mask, 0).to(tl.pointer_type(tl.int64))
+    step = tl.load(count, mask, 0) + 1
+    # A step at lr = 0 leaves no trace, in no counter.
+    tl.store(count, step, mask & (lr != 0))
+
+    # 1 - beta^t; what cancels is 1e-16/(1 - beta) of it, and there is no expm1 in Triton.
+    log_beta = tl.load(numbers + tensor * NUMBERS_LENGTH + LOG_BETA, mask, -1.0)
+    correction = 1 - tl.exp(step.to(tl.float64) * log_beta)
+    tl.store(factors + 2 * tensor, lr, mask)
+    tl.store(factors + 2 * tensor + 1, correction, mask)
+    seed = _mix(_mix(tl.load(row + SEED, mask, 0)) + tl.load(row + POSITION, mask, 0))
+    tl.store(seeds + tensor, _mix(seed + step), mask)
+
+
+@triton.jit
+def step_kernel(
+    table, numbers, factors, seeds, tiles, DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr
+):
+    """Update one tile: weights, averages and the count of skipped neurons."""
+    program = tl.program_id(0)
+    tensor = tl.load(tiles + program).to(tl.int64)
+    row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
+    factor = factors + 2 * tensor
+    if tl.load(factor) == 0:
+        return  # A step at lr = 0 changes nothing.
+    tile = program - tl.load(row + FIRST_TILE)
+    seed = tl.load(seeds + tensor)
+    kind = tl.load(row + KIND)
+    if kind == ELEMENTS:
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC)
+    elif kind == SHORT:
+        _neurons(
+            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+    elif kind == MIDDLE:
+        _neurons(
+            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+    elif kind == WIDE:
+        _neurons(
+            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+    elif kind == LONG:
+        _neurons(
+            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+    elif kind == COLUMNS:
+        _neurons(
+            row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+    elif kind == STRIDED:
+        _neurons(
+            row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK, DTYPE, STOCHASTIC,
+        )  # fmt: skip
+
+
+@triton.jit
+def _neurons(
+    row, number, factor, seed, tile,
+    WALK: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr,
+):  # fmt: skip
+    WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    IS_ROWS: tl.constexpr = WALK <= LONG
+    LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
+    ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
+    weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
+    fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
+    if ALIGNED:  # what 128-bit loads need to know
+        weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
+        fan_in, stride = tl.multiple_of(fan_in, 16), tl.multiple_of(stride, 16)
+    if WALK == COLUMNS:
+        stride = 1
+    fan_inner, fan_stride = tl.load(row + FAN_INNER).to(tl.int32), tl.load(row + FAN_OUTER_STRIDE)
+
+    inner = tl.load(row + INNER)
+    b = tile * NEURONS + tl.arange(0, NEURONS)
+    neuron, start = b, b * stride
+    if not IS_ROWS:  # neurons (a, b), all of one a
+        num_tiles = tl.cdiv(inner, NEURONS)
+        a = tile // num_tiles
+        b -= a * num_tiles * NEURONS
+        neuron, start = a * inner + b, a * tl.load(row + OUTER_STRIDE) + b * stride
+    is_neuron = b < inner
+
+    sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
+    offset, mask = _block(0, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
+    w, g = _read(weights + offset, grads + offset, mask, sign, penalty, WORK)
+    gg, wg, sg, sw, ww = _sums(w, g)
+    if LOOPS:
+        for i in range(BLOCK, fan_in, BLOCK):
+            more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
+            w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
+            gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, g_more)
+            gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
+            sw, ww = sw + sw_more, ww + ww_more
+
+    p, q, r, moves = _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK)
+
+    _write(weights, w, g, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
+    if LOOPS:
+        for i in range(BLOCK, fan_in, BLOCK):
+            more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
+            w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
+            _write(weights, w_more, g_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC)
+
+
+@triton.jit
+def _block(
+    i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK: tl.constexpr, BLOCK: tl.constexpr
+):
+    # Offsets of fan-in i, i + 1, ... of every neuron, and which of them exist.
+    fan = i + tl.arange(0, BLOCK)
+    offset = fan
+    if WALK == COLUMNS:
+        offset = fan * fan_stride
+    elif WALK == STRIDED:
+        offset = (fan // fan_inner) * fan_stride + fan % fan_inner
+    return start[:, None] + offset[None, :], is_neuron[:, None] & (fan < fan_in)[None, :]
+
+
+@triton.jit
+def _read(weights, grads, mask, sign, penalty, WORK: tl.constexpr):
+    w = tl.load(weights, mask, 0.0).to(WORK)
+    g = tl.load(grads, mask, 0.0).to(WORK) * sign
+    # the gradient of (penalty / 2) * (gain - 1)^2        (section 5.6)
+    if penalty != 0:
+        g = tl.where(mask, g + penalty * (w - 1), 0.0)
+    return w, g
+
+
+@triton.jit
+def _sums(w, g):
+    w, g = w.to(tl.float64), g.to(tl.float64)
+    return tl.sum(g * g, 1), tl.sum(w * g, 1), tl.sum(g, 1), tl.sum(w, 1), tl.sum(w * w, 1)
+
+
+@triton.jit
+def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.constexpr):
+    # turn_neurons: sums to coefficients, one entry per neuron, with as few roots as can be.
+    fan_in = tl.load(row + FAN_IN).to(tl.float64)
+    part = 1.0 / fan_in
+    centre, target = tl.load(row + CENTRE) != 0, tl.load(number + TARGET)
+    has_target = target == target  # NaN where the norm is free
+    target = tl.zeros_like(gg) + target
+    if tl.load(row + RADIUS) != 0:
+        target = tl.load(_address(row, RADIUS, WORK) + neuron, is_neuron, 1.0).to(tl.float64)
+    lr, correction = tl.load(factor), tl.load(factor + 1)
+    average = _average(row, number, neuron, is_neuron, gg, WORK)
+
+    # k = eta * ||w|| / sqrt(v / (1 - beta^t))
+    k = lr * tl.sqrt(ww * correction) / tl.where(average != 0, average, 1.0)
+    mean = tl.where(centre, (sw - k * sg) * part, 0.0)
+    kwg, kkgg = k * wg, k * k * gg
+    norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
+    threshold = tl.where(has_target, THRESHOLD, FREE_THRESHOLD)
+    has_direction = (ww > 0) & (norm_sq > threshold * (ww + kkgg + 2 * tl.abs(kwg)))
+    grad_mean = tl.where(centre, sg * part, 0.0)
+    grad_norm_sq = gg - fan_in * grad_mean * grad_mean
+    grad_has_direction = grad_norm_sq > threshold * gg
+
+    # NaN and inf take the usual path, where they reach the coefficients and are seen.
+    usual = has_direction | (_is_finite(norm_sq) == 0)
+    # Without direction: w' = -|target| * (g - mean(g)) / ||g - mean(g)||
+    length = tl.where(has_target, target, tl.where(usual, 1.0, tl.load(number + BIAS_SCALE)))
+    usual_sq = tl.where(has_target, tl.where(has_direction, norm_sq, 1.0), 1.0)
+    size_sq = tl.where(usual, usual_sq, grad_norm_sq)
+    scale = length / tl.sqrt(tl.where(usual | grad_has_direction, size_sq, 1.0))
+    p = tl.where(usual, scale, 0.0).to(WORK)
+    q = tl.where(usual, -k * scale, -scale).to(WORK)
+    r = tl.where(usual, -mean * scale, scale * grad_mean).to(WORK)
+    is_finite = _is_finite(p) & _is_finite(q) & _is_finite(r)
+    written = _finish(row, neuron, is_neuron, is_finite, average.to(WORK), WORK)
+    # `!= 0` holds for NaN, which must count as a gradient.
+    moves = (gg != 0) & (usual | grad_has_direction) & written
+    return p[:, None], q[:, None], r[:, None], moves[:, None]
+
+
+@triton.jit
+def _elements(row, number, factor, seed, tile, DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr):
+    # turn_elements and apply_turn
+    WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    i = tile * NUM_ELEMENTS + tl.arange(0, NUM_ELEMENTS)
+    mask = i < tl.load(row + INNER)
+    weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
+    sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
+    w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
+    average = _average(row, number, i, mask, g.to(tl.float64) * g.to(tl.float64), WORK)
+    lr, scale = tl.load(factor), tl.load(_address(row, SCALE, WORK)).to(tl.float64)
+    k = lr * scale * tl.sqrt(tl.load(factor + 1)) / tl.where(average != 0, average, 1.0)
+    q = (-k).to(WORK)
+    written = _finish(row, i, mask, _is_finite(q), average.to(WORK), WORK)
+    _write(weights, w, g, 1.0, q, 0.0, i, mask & (g != 0) & written, seed, DTYPE, STOCHASTIC)
+
+
+@triton.jit
+def _sign(row, WORK: tl.constexpr):
+    return (1 - 2 * tl.load(row + MAXIMIZE)).to(WORK)
+
+
+@triton.jit
+def _average(row, number, neuron, mask, gg, WORK: tl.constexpr):
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), as its root
+    beta = tl.load(number + BETA)
+    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, mask, 0.0).to(tl.float64)
+    return tl.sqrt(beta * average * average + (1 - beta) * gg)
+
+
+@triton.jit
+def _finish(row, neuron, mask, is_finite, average, WORK: tl.constexpr):
+    # Store averages, count what is skipped, and tell which neurons may be written.
+    is_finite = is_finite & _is_finite(average)
+    written = tl.where(tl.load(row + NONFINITE) == PROPAGATE, mask, is_finite)
+    tl.store(_address(row, EXP_AVG_NORM, WORK) + neuron, average, mask=mask & written)
+    num_skipped = tl.sum((mask & (written == 0)).to(tl.int32), 0).to(tl.int64)
+    tl.atomic_add(_address(row, NUM_SKIPPED, tl.int64), num_skipped, mask=num_skipped > 0)
+    return written
+
+
+@triton.jit
+def _write(
+    weights, w, g, p, q, r, offset, mask, seed, DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr
+):
+    new = (r + p * w) + q * g
+    if STOCHASTIC:
+        noise = _logical_shift(_mix(seed + offset), 64 - NOISE_BITS).to(tl.float32) * NOISE_UNIT
+        new = _round_stochastic(new, noise, DTYPE)
+    tl.store(weights + offset, new.to(DTYPE), mask=mask)
+
+
+@triton.jit
+def _round_stochastic(x, noise, DTYPE: tl.constexpr):
+    # round_stochastic from float32; powers of two in float64, where all that are needed exist.
+    DIGITS: tl.constexpr = 7 if DTYPE == tl.bfloat16 else 10
+    SMALLEST: tl.constexpr = -126 if DTYPE == tl.bfloat16 else -14
+    exponent = ((x.to(tl.int32, bitcast=True) >> 23) & 255) - 127
+    exponent = tl.maximum(exponent, SMALLEST) - DIGITS
+    spacing = ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    inverse = ((1023 - exponent.to(tl.int64)) << 52).to(tl.float64, bitcast=True)
+    scaled = (x.to(tl.float64) * inverse).to(tl.float32)
+    below = tl.floor(scaled)
+    rounded = tl.where(noise < scaled - below, below + 1, below).to(tl.float64) * spacing
+    return tl.where(_is_finite(x), rounded.to(tl.float32), x)
+
+
+@triton.jit
+def _mix(x):
+    # The finaliser of splitmix64, as in nero.core.rounding; int64 wraps around.
+    x = x + INCREMENT
+    x = (x ^ _logical_shift(x, 30)) * FIRST_MULTIPLIER
+    x = (x ^ _logical_shift(x, 27)) * SECOND_MULTIPLIER
+    return x ^ _logical_shift(x, 31)
+
+
+@triton.jit
+def _logical_shift(x, BITS: tl.constexpr):
+    return (x.to(tl.uint64, bitcast=True) >> BITS).to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def _address(row, COLUMN: tl.constexpr, TYPE: tl.constexpr):
+    return tl.load(row + COLUMN).to(tl.pointer_type(TYPE))
+
+
+@triton.jit
+def _is_finite(x):
+    return tl.abs(x) < float("inf")

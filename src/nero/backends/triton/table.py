@@ -1,0 +1,168 @@
+"""An update as a row of numbers, the form in which Triton kernels read it."""
+
+import math
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.backends.geometry import Geometry, update_geometry
+from nero.core.spec import COLUMNS, STATE
+from nero.core.update import Update
+
+
+class Kind(IntEnum):
+    """How a tile walks memory."""
+
+    ELEMENTS = 0
+    SHORT = 1
+    """Rows, as the next three: these fit into a block."""
+    MIDDLE = 2
+    WIDE = 3
+    """From here on aligned, so that loads of 128 bits are possible."""
+    LONG = 4
+    """These may need several blocks."""
+    COLUMNS = 5
+    STRIDED = 6
+    """Neurons in several pieces, and rows that are neither short nor aligned."""
+
+
+TILES = {
+    Kind.ELEMENTS: (512, 1),
+    Kind.SHORT: (8, 32),
+    Kind.MIDDLE: (2, 256),
+    Kind.WIDE: (1, 1024),
+    Kind.LONG: (1, 2048),
+    Kind.COLUMNS: (32, 32),
+    Kind.STRIDED: (1, 1024),
+}
+"""Neurons of a tile, and how much of their fan-in it holds at once.
+
+Chosen so that no branch of the kernel takes many more registers than the others: all share the largest
+number, and it limits how many programs a GPU runs at a time.
+"""
+
+
+INTEGERS: tuple[str, ...] = (
+    *("weight", "grad", *STATE),  # addresses; of absent state, 0
+    *("lr", "lr_is_float64", "first_tile", "kind", "position"),
+    *("fan_in", "fan_inner", "inner", "outer_stride", "fan_outer_stride", "inner_stride"),
+    *(name for name, type_ in COLUMNS.items() if type_ is int),
+)
+"""The columns of a tensor in int64: addresses, sizes in elements, and options."""
+NUMBERS: tuple[str, ...] = (
+    *(name for name, type_ in COLUMNS.items() if type_ is float),
+    "log_beta",
+)
+"""Its columns in float64."""
+
+
+class Entry(NamedTuple):
+    """A tensor before it has a place in a table: ``first_tile`` is 0, and so is an ``lr`` of the host."""
+
+    integers: tuple[int, ...]
+    """In the order of `INTEGERS`."""
+    numbers: tuple[float, ...]
+    """In the order of `NUMBERS`."""
+    num_tiles: int
+
+
+class Walk(NamedTuple):
+    """How tiles divide a tensor."""
+
+    kind: Kind
+    outer: int
+    inner: int
+    outer_stride: int
+    inner_stride: int
+
+    @property
+    def num_tiles(self) -> int:
+        """Number of tiles; none holds neurons of two outer indices."""
+        return self.outer * -(-self.inner // TILES[self.kind][0])
+
+
+def table_entry(update: Update) -> Entry:
+    """Describe an update that has a walk.
+
+    Two updates with equal entries are the same work, so entries are what a table is cached by.
+    """
+    weight, geometry = update.weight, update_geometry(update)
+    addresses = {"weight": weight.data_ptr(), "grad": update.grad.data_ptr()}
+    assert geometry is not None
+    is_aligned = not any(address % 16 for address in addresses.values())
+    is_elements = update.neurons.is_elementwise
+    walk = walk_of(geometry, is_elements=is_elements, is_aligned=is_aligned)
+    assert walk is not None
+    lr, beta = device_lr(update.lr, weight.device), update.hyper.beta
+    columns: dict[str, float] = {
+        **dict.fromkeys(STATE, 0),
+        **addresses,
+        **{key: tensor.data_ptr() for key, tensor in update.state.items()},
+        "lr": 0 if lr is None else lr.data_ptr(),
+        "lr_is_float64": lr is not None and lr.dtype == torch.float64,
+        "first_tile": 0,
+        "kind": walk.kind,
+        "position": update.position,
+        "fan_in": geometry.fan_outer * geometry.fan_inner,
+        "fan_inner": geometry.fan_inner,
+        "inner": walk.inner,
+        "outer_stride": walk.outer_stride,
+        "fan_outer_stride": geometry.fan_outer_stride,
+        "inner_stride": walk.inner_stride,
+        **update.hyper.encode(),
+        "log_beta": math.log(beta) if beta > 0 else -math.inf,
+    }
+    # NaN is not equal to itself, and would be a new entry at every step.
+    numbers = tuple(_NAN if columns[name] != columns[name] else columns[name] for name in NUMBERS)
+    return Entry(tuple(int(columns[name]) for name in INTEGERS), numbers, walk.num_tiles)
+
+
+_NAN = math.nan
+
+
+@lru_cache(maxsize=4096)
+def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -> Walk | None:
+    """Divide a geometry into tiles, or return ``None`` if the kernel cannot walk it.
+
+    Args:
+        geometry: the loops over memory.
+        is_elements: whether every element is a neuron of its own.
+        is_aligned: whether weight and gradient start at multiples of 16 bytes.
+
+    Example:
+        >>> from nero.backends.geometry import geometry
+        >>> rows, columns = geometry((10, 784), (784, 1), (1,)), geometry((10, 784), (784, 1), (0,))
+        >>> walk_of(rows, is_elements=False)
+        Walk(kind=<Kind.WIDE: 3>, outer=1, inner=10, outer_stride=0, inner_stride=784)
+        >>> walk_of(columns, is_elements=False).num_tiles  # of 32 columns
+        25
+    """
+    g, fan_in = geometry, geometry.fan_outer * geometry.fan_inner
+    if is_elements:
+        is_dense = g.outer == 1 or g.outer_stride == 1
+        return Walk(Kind.ELEMENTS, 1, g.outer, 0, 1) if is_dense else None
+    if fan_in >= 2**31 - TILES[Kind.LONG][1]:
+        return None  # The kernel counts in 32 bits.
+    if g.is_rows:
+        # The kernel promises the compiler multiples of 16 elements, too.
+        is_aligned = is_aligned and fan_in % 16 == 0 and g.outer_stride % 16 == 0
+        fits = (kind for kind in (Kind.SHORT, Kind.MIDDLE, Kind.WIDE) if fan_in <= TILES[kind][1])
+        kind = next(fits, Kind.LONG)
+        if kind < Kind.WIDE or is_aligned:
+            return Walk(kind, 1, g.outer, 0, g.outer_stride)
+    kind = Kind.COLUMNS if g.fan_inner == 1 and g.inner_stride == 1 else Kind.STRIDED
+    return Walk(kind, g.outer, g.inner, g.outer_stride, g.inner_stride)
+
+
+def device_lr(lr: float | Tensor, device: torch.device) -> Tensor | None:
+    """Return ``lr`` if kernels on ``device`` can read it themselves."""
+    if (
+        isinstance(lr, Tensor)
+        and lr.device == device
+        and lr.dtype in (torch.float32, torch.float64)
+    ):
+        return lr
+    return None

@@ -1,0 +1,69 @@
+"""The inner products over a neuron's fan-in that decide its whole update.
+
+A neuron has *rows*: its weights ``w``, its gradient ``g``, and whatever an optimiser keeps in the shape of
+the parameter. The new row is an affine combination of the old ones, ``w' = p*w + q*g + r``,
+and ``p``, ``q`` and ``r`` follow from the inner products of the rows with each other and with a row of
+ones: the Gram matrix. For two rows those are five numbers, for three nine. That is why one reading pass is
+enough, and why a neuron that is sharded over many devices costs one all-reduce of five numbers.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from nero.core.precision import sum_dtype
+
+
+def gram_keys(rows: str) -> tuple[str, ...]:
+    """Name the products of rows, each called by one letter: those of a further row come last.
+
+    Example:
+        >>> from nero.core.gram import gram_keys
+        >>> gram_keys("wg")
+        ('ww', 'w1', 'wg', 'gg', 'g1')
+    """
+    keys: list[str] = []
+    for i, row in enumerate(rows):
+        keys += [*(other + row for other in rows[:i]), row + row, row + "1"]
+    return tuple(keys)
+
+
+class Gram:
+    """Inner products over the fan-in, one entry per neuron, in keepdim shape.
+
+    ``gram["wg"]`` is the sum of ``w*g`` and ``gram["g1"]`` that of ``g``.
+
+    Args:
+        sums: all products, stacked along dim 0: the buffer to reduce where neurons are sharded.
+        rows: the letters of the rows.
+    """
+
+    def __init__(self, sums: Tensor, rows: str = "wg") -> None:
+        self.sums = sums
+        self._places = {key: place for place, key in enumerate(gram_keys(rows))}
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self.sums[self._places[key]]
+
+
+def gram(rows: Mapping[str, Tensor], *, fan_in_dims: tuple[int, ...]) -> Gram:
+    """Compute the Gram matrix of every neuron.
+
+    Args:
+        rows: weights, gradient, ... by letter; of any dtype and memory format, all in one shape.
+        fan_in_dims: the dims that belong to one neuron; at least one.
+
+    Example:
+        >>> w, g = torch.ones(2, 3), torch.full((2, 3), 2.0)
+        >>> products = gram({"w": w, "g": g}, fan_in_dims=(1,))
+        >>> products["wg"].flatten().tolist(), products["gg"].shape
+        ([6.0, 6.0], torch.Size([2, 1]))
+    """
+    exact = {letter: row.to(sum_dtype(row)) for letter, row in rows.items()}
+    letters = "".join(rows)
+    sums = [
+        (exact[a] if b == "1" else exact[a] * exact[b]).sum(dim=fan_in_dims, keepdim=True)
+        for a, b in map(tuple, gram_keys(letters))
+    ]
+    return Gram(torch.stack(sums), letters)

@@ -1,0 +1,204 @@
+"""What a layout is, and the neurons that it gives to a parameter.
+
+A layout is three plain values, so that it can live in a param group, travel through a checkpoint and
+survive a trainer that swaps the parameters: ``role``, ``neuron_dims``, ``num_groups``, and nothing
+that points at a tensor. Applied to a shape it gives `Neurons`, which is all that the rest of the library
+asks about a parameter; an optimiser resolves them once, when a parameter is added.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from torch import Tensor
+
+Role: TypeAlias = Literal["neuron", "embedding", "gain", "bias", "other"]
+ROLES: tuple[str, ...] = get_args(Role)
+NEURON_ROLES = ("neuron", "embedding")
+"""The roles of parameters that have neurons."""
+LAYOUT_KEYS = ("role", "neuron_dims", "num_groups")
+"""The param-group options that make up a layout."""
+
+
+class LayoutError(ValueError):
+    """A parameter's neurons could not be determined; the message names it and says what to do.
+
+    Example:
+        >>> nero.Nero(nn.LazyLinear(3))
+        Traceback (most recent call last):
+        nero.core.neurons.LayoutError: `weight` has no shape yet: run the model once before ...
+    """
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which dims of a parameter index its neurons; all other dims are fan-in.
+
+    Args:
+        role: what the parameter does.
+        neuron_dims: the dims that index neurons; ``None`` where there is no fan-in and every
+            element stands alone.
+        num_groups: parts into which dim 0, a fan-in dim, is cut. A grouped ``ConvTranspose`` keeps
+            the inputs of all its groups in dim 0, and each part belongs to neurons of its own.
+
+    Example:
+        >>> from nero.layout import Layout
+        >>> conv_transpose = Layout("neuron", neuron_dims=(1,), num_groups=2).at((6, 4, 3, 3))
+        >>> conv_transpose.num_neurons, conv_transpose.fan_in, conv_transpose.state_shape
+        (8, 27, (2, 4, 1, 1))
+    """
+
+    role: Role
+    neuron_dims: tuple[int, ...] | None = None
+    num_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise LayoutError(f"role must be one of {ROLES}, not {self.role!r}")
+        if (self.neuron_dims is None) != (self.role not in NEURON_ROLES):
+            raise LayoutError(
+                f"a parameter with role {self.role!r} cannot have neuron_dims {self.neuron_dims!r}: "
+                "neurons need them, and nothing else has them"
+            )
+        if self.num_groups < 1:
+            raise LayoutError(f"num_groups must be at least 1, not {self.num_groups}")
+        if self.num_groups > 1 and (self.neuron_dims is None or 0 in self.neuron_dims):
+            raise LayoutError("num_groups cuts dim 0 into fan-ins, so dim 0 cannot index neurons")
+
+    def at(self, shape: Sequence[int]) -> "Neurons":
+        """Apply the layout to a parameter of this shape."""
+        shape, groups = tuple(shape), self.num_groups
+        if self.neuron_dims is None:
+            return Neurons(self.role, None, 1, (), 1, shape)
+        if any(not -len(shape) <= d < len(shape) for d in self.neuron_dims):
+            raise LayoutError(f"neuron_dims {self.neuron_dims} do not fit shape {shape}")
+        if groups > 1 and shape[0] % groups:
+            raise LayoutError(f"{groups} groups do not divide shape {shape}")
+        neuron_dims = tuple(sorted({d % len(shape) for d in self.neuron_dims}))
+        dims = tuple(d for d in range(len(shape)) if d not in neuron_dims)
+        fan_in = math.prod([shape[d] for d in dims]) // groups
+        if fan_in <= 1:
+            return Neurons(self.role, neuron_dims, 1, (), 1, shape)
+        kept = tuple(n if d in neuron_dims else 1 for d, n in enumerate(shape))
+        if groups > 1:
+            kept, dims = (groups, *kept[1:]), tuple(d + 1 for d in dims)
+        return Neurons(self.role, neuron_dims, groups, dims, fan_in, kept)
+
+    def has_dims_of(self, other: "Layout") -> bool:
+        """Whether both cut a parameter into the same neurons, whatever their roles among neurons.
+
+        Example:
+            >>> from nero.layout import EMBEDDING, neurons
+            >>> EMBEDDING.has_dims_of(neurons(0)), EMBEDDING.has_dims_of(neurons(1))
+            (True, False)
+        """
+        both_neurons = self.role in NEURON_ROLES and other.role in NEURON_ROLES
+        return (both_neurons or self.role == other.role) and (
+            (self.neuron_dims, self.num_groups) == (other.neuron_dims, other.num_groups)
+        )
+
+    def as_options(self) -> dict[str, Any]:
+        """Return the layout as param-group options."""
+        return {key: getattr(self, key) for key in LAYOUT_KEYS}
+
+
+class Neurons(NamedTuple):
+    """The neurons of one parameter: a layout, applied to the parameter's shape.
+
+    Made by [`Layout.at`][nero.layout.Layout.at].
+    """
+
+    role: Role
+    neuron_dims: tuple[int, ...] | None
+    """The dims of the parameter that index neurons."""
+    num_groups: int
+    """Parts into which `view` cuts dim 0."""
+    fan_in_dims: tuple[int, ...]
+    """The fan-in dims of `view`; none where every element stands alone."""
+    fan_in: int
+    """Number of weights of one neuron."""
+    state_shape: tuple[int, ...]
+    """The shape of one number per neuron, with as many dims as the parameter."""
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether every element stands alone: no fan-in by role, or a fan-in of one."""
+        return not self.fan_in_dims
+
+    @property
+    def num_neurons(self) -> int:
+        """The number of neurons, or of elements where every element stands alone."""
+        return math.prod(self.state_shape)
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """View a parameter, its gradient or its state so that `fan_in_dims` applies.
+
+        A view in every memory format, never a copy: only dim 0 is ever cut.
+        """
+        if self.num_groups > 1:
+            cut: Tensor = tensor.unflatten(0, (self.num_groups, -1))
+            return cut
+        return tensor
+
+
+def neurons(*dims: int, num_groups: int = 1) -> Layout:
+    """Return the layout of weights whose neurons are indexed by ``dims``.
+
+    Example:
+        >>> from nero.layout import neurons
+        >>> neurons(0).at((20, 10)).fan_in, neurons(1).at((20, 10)).fan_in
+        (10, 20)
+    """
+    return Layout("neuron", dims, num_groups)
+
+
+EMBEDDING = Layout("embedding", (0,))
+"""A table of vectors, one row per token or position: each row is a neuron."""
+GAIN = Layout("gain")
+"""A multiplier, such as the weight of a norm layer; `gain_penalty` acts on it."""
+BIAS = Layout("bias")
+"""A bias."""
+OTHER = Layout("other")
+"""Anything else without fan-in, such as the slope of a PReLU."""
+
+
+def layout_from_shape(shape: Sequence[int]) -> Layout:
+    """Guess a layout from the shape alone: dim 0 indexes neurons, as in Linear and Conv.
+
+    Example:
+        >>> from nero.layout import layout_from_shape
+        >>> layout_from_shape((64, 3, 3, 3)).neuron_dims, layout_from_shape((64,)).role
+        ((0,), 'other')
+    """
+    return neurons(0) if len(shape) >= 2 else OTHER
+
+
+def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Layout:
+    """Read a layout from param-group options; what they leave open comes from the shape.
+
+    Example:
+        >>> from nero.layout import layout_from_options
+        >>> layout_from_options({"neuron_dims": (1,)}, (3, 4)).at((3, 4)).fan_in
+        3
+        >>> layout_from_options({"role": "gain"}, (3, 4)).role
+        'gain'
+    """
+    role, dims = options.get("role"), options.get("neuron_dims")
+    if dims is not None:
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        return Layout(role or "neuron", dims, options.get("num_groups") or 1)
+    if role is None or role == "neuron":
+        return layout_from_shape(shape)
+    return EMBEDDING if role == "embedding" else Layout(role)
+
+
+def neurons_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Neurons:
+    """Read the neurons of a parameter of this shape from param-group options.
+
+    Example:
+        >>> from nero.layout import neurons_from_options
+        >>> neurons_from_options({"neuron_dims": (1,)}, (3, 4)).fan_in
+        3
+    """
+    return layout_from_options(options, shape).at(shape)

@@ -1,0 +1,82 @@
+"""Stochastic rounding: up or down at random, so that small updates survive on average.
+
+A bfloat16 weight has 8 bits. Rounded to nearest, most updates at a small learning rate are lost; rounded
+at random, in proportion to the distance, each is right on average. The noise is a hash of (seed, stream,
+step, position), not a generator with a state: a resumed run draws the same noise without saving anything,
+on any device, and a compiled step needs no side effect.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+_MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # splitmix64's, as signed 64-bit numbers
+_INCREMENT = -0x61C8864680B583EB
+_BITS = 24  # what a float32 uniform can hold
+
+
+def uniform_noise(
+    like: Tensor, *, seed: int, stream: int, step: int | Tensor, offset: int = 0
+) -> Tensor:
+    """Return float32 numbers in [0, 1), determined by the arguments and the position alone.
+
+    Args:
+        like: the shape and device of the result.
+        seed: chosen by the user.
+        stream: tells parameters apart.
+        step: tells steps apart.
+        offset: position of the first element, where ``like`` is a piece of a larger tensor.
+
+    Example:
+        >>> from nero.core.rounding import uniform_noise
+        >>> u = uniform_noise(torch.empty(10_000), seed=0, stream=0, step=1)
+        >>> round(u.mean().item(), 1), 0 <= u.min() <= u.max() < 1
+        (0.5, tensor(True))
+    """
+    start = _mix(_mix(torch.tensor(seed, device=like.device)) + stream)
+    start = _mix(start + step)
+    position = torch.arange(offset, offset + like.numel(), device=like.device).reshape(like.shape)
+    return _shift(_mix(start + position), 64 - _BITS) * 2.0**-_BITS
+
+
+def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
+    """Round ``x`` to ``dtype``: up with the probability of its distance from the value below.
+
+    Args:
+        x: values in float32 or float64.
+        dtype: a narrower floating-point dtype.
+        noise: independent uniform numbers in [0, 1).
+
+    Note:
+        Where nothing is to be rounded, because ``dtype`` is as wide as ``x``, this is a cast.
+
+    Example:
+        >>> from nero.core.rounding import round_stochastic
+        >>> x = torch.full((10_000,), 1.001)  # 13% of the way from 1 to the next bfloat16
+        >>> round_stochastic(x, torch.bfloat16, torch.rand(10_000)).float().unique()
+        tensor([1.0000, 1.0078])
+    """
+    info = torch.finfo(dtype)
+    if info.eps <= torch.finfo(x.dtype).eps:
+        return x.to(dtype)
+    # spacing of dtype around x: eps * 2^floor(log2|x|), and that of the subnormals below them
+    exponent = torch.frexp(x).exponent - 1
+    exponent = exponent.clamp(min=round(math.log2(info.smallest_normal)))
+    spacing = torch.ldexp(torch.full_like(x, info.eps), exponent)
+    below = torch.floor(x / spacing)
+    rounded = (below + (noise < x / spacing - below)) * spacing
+    return torch.where(torch.isfinite(x), rounded, x).to(dtype)
+
+
+def _mix(x: Tensor) -> Tensor:
+    # The finaliser of splitmix64; int64 arithmetic wraps around.
+    x = x + _INCREMENT
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ _shift(x, shift)) * multiplier
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    # A logical shift to the right: torch's own keeps the sign.
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

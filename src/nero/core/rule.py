@@ -1,0 +1,366 @@
+r"""Nero's update (Algorithm 1), written over the Gram matrix of a neuron's rows.
+
+For a neuron of fan-in n, step size eta and running average ``v``:
+
+    v <- beta*v + (1-beta)*||g||^2
+    k  = eta * ||w|| / sqrt(v / (1-beta^t))
+    w <- w - k*g ;  w <- w - mean(w) ;  w <- radius * w/||w||
+
+The last line is affine in the row, ``w' = p*w + q*g + r``, and its coefficients follow from inner products:
+
+    m = (Sum w - k*Sum g)/n                                     the mean after the step
+    c = Sum w^2 - 2k*Sum w*g + k^2*Sum g^2 - n*m^2              the squared norm after centring
+    p = radius/sqrt(c)      q = -k*p      r = -m*p
+
+so the row is read once and written once. The average is kept as its root, the paper's
+$\bar g$, because squares of float32 gradients leave float32's range at norms of 1e-20 and
+1e+20, and roots do not.
+
+Everything here is pure and differentiable. [`nero_update`][nero.functional.nero_update] is the whole of it;
+backends call its parts, because they go through large tensors in blocks or add up sums over ranks.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.core.gram import Gram, gram
+from nero.core.neurons import Neurons
+from nero.core.precision import sum_dtype, working_dtype
+from nero.core.rounding import round_stochastic
+from nero.core.spec import STATE, Hyper
+from nero.core.sphere import target_radius
+
+
+class Affine(NamedTuple):
+    """A new row, combined from the old ones: the sum of ``coefficients[i]*rows[i]``, plus ``shift``."""
+
+    coefficients: tuple[Tensor, ...]
+    """One per row, in the order of the rows; each has one entry per neuron."""
+    shift: Tensor
+
+
+class Turn(NamedTuple):
+    """The update of every neuron, before it is applied to the rows."""
+
+    weight: Affine
+    """The new weights: ``p*w + q*g + r``."""
+    moves: Tensor
+    """Which neurons are written at all."""
+    state: dict[str, Tensor]
+    """The new state that has one number per neuron."""
+    is_finite: Tensor
+    """Which neurons had an update that can be represented."""
+    element_state: dict[str, Affine]
+    """The new state that has the parameter's shape, as combinations of the rows."""
+
+
+class Updated(NamedTuple):
+    """New weights and state, and which neurons were not skipped."""
+
+    weight: Tensor
+    state: dict[str, Tensor]
+    is_finite: Tensor
+
+
+def nero_update(
+    weight: Tensor,
+    grad: Tensor,
+    state: Mapping[str, Tensor],
+    *,
+    neurons: Neurons,
+    step: int | Tensor,
+    lr: float | Tensor = 0.01,
+    hyper: Hyper | None = None,
+    noise: Tensor | None = None,
+) -> Updated:
+    """Update a parameter once: Gram matrix, coefficients, new rows.
+
+    Args:
+        weight: weights, viewed so that ``neurons.fan_in_dims`` applies.
+        grad: gradient, in the shape of ``weight``.
+        state: ``exp_avg_norm``, and ``scale`` where every element stands alone, or ``radius`` for
+            ``Sphere(radius="initial")``.
+        neurons: the parameter's neurons.
+        step: number of this update, counted from one.
+        lr: the angle to turn.
+        hyper: the options.
+        noise: as in [`apply_turn`][nero.functional.apply_turn].
+
+    Example:
+        >>> from nero.layout import neurons
+        >>> w = project(torch.randn(4, 10), fan_in_dims=(1,))
+        >>> state = {"exp_avg_norm": torch.zeros(4, 1)}
+        >>> new = nero_update(w, torch.randn(4, 10), state, neurons=neurons(0).at((4, 10)), step=1)
+        >>> torch.allclose(new.weight.norm(dim=1), torch.ones(4))
+        True
+    """
+    hyper = (hyper or Hyper()).for_neurons(neurons)
+    rows = rows_of(weight, grad, state, hyper)
+    products = None if neurons.is_elementwise else gram(rows, fan_in_dims=neurons.fan_in_dims)
+    turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
+    others = {key: apply_turn(rows, turn, key, like=state[key]) for key in turn.element_state}
+    new = apply_turn(rows, turn, noise=noise)
+    return Updated(new, {**turn.state, **others}, turn.is_finite)
+
+
+def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
+    """Return the gradient that the update follows: of the objective to minimise, penalty included.
+
+    Example:
+        >>> effective_grad(torch.ones(2), torch.tensor([3.0, -1.0]), Hyper(maximize=True))
+        tensor([-3.,  1.])
+    """
+    grad = -grad if hyper.maximize else grad
+    if hyper.gain_penalty:
+        # the gradient of (penalty / 2) * (gain - 1)^2        (section 5.6)
+        dtype = working_dtype(weight.dtype)
+        grad = grad.to(dtype) + hyper.gain_penalty * (weight.to(dtype) - 1)
+    return grad
+
+
+def rows_of(
+    weight: Tensor,
+    grad: Tensor,
+    state: Mapping[str, Tensor],
+    hyper: Hyper,
+    part: slice | None = None,
+) -> dict[str, Tensor]:
+    """Return the rows of a parameter by letter: weights, effective gradient, and state of that shape.
+
+    Args:
+        weight: weights.
+        grad: gradient.
+        state: all state; what has a letter in `STATE` is a row.
+        hyper: the options.
+        part: the block along dim 0 to return; all by default.
+    """
+    rows = {"w": weight, "g": grad}
+    rows |= {STATE[key].row: tensor for key, tensor in state.items() if STATE[key].row}
+    if part is not None:
+        rows = {letter: row[part] for letter, row in rows.items()}
+    rows["g"] = effective_grad(rows["w"], rows["g"], hyper)
+    return rows
+
+
+def turn_rows(
+    products: Gram | None,
+    rows: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    *,
+    neurons: Neurons,
+    step: int | Tensor,
+    lr: float | Tensor,
+    hyper: Hyper,
+) -> Turn:
+    """Compute the update of a parameter from its Gram matrix, or from its rows if it has no fan-in.
+
+    Args:
+        products: the Gram matrix of the rows; ``None`` where every element stands alone.
+        rows: as `rows_of` returns them; only the weights' dtype counts where ``products`` are given.
+        state: before this step.
+        neurons: the parameter's neurons.
+        step: number of this update, counted from one.
+        lr: the angle to turn.
+        hyper: the options, as these neurons obey them.
+    """
+    dtype = working_dtype(rows["w"].dtype)
+    if products is None:
+        return turn_elements(rows["g"], state, step=step, lr=lr, dtype=dtype, hyper=hyper)
+    return turn_neurons(
+        products, state, fan_in=neurons.fan_in, step=step, lr=lr, dtype=dtype, hyper=hyper
+    )
+
+
+def turn_neurons(
+    products: Gram,
+    state: Mapping[str, Tensor],
+    *,
+    fan_in: int,
+    step: int | Tensor,
+    lr: float | Tensor,
+    dtype: torch.dtype,
+    hyper: Hyper,
+) -> Turn:
+    """Turn inner products into the coefficients of every neuron's new row.
+
+    Args:
+        products: the Gram matrix, over the whole fan-in even where it is sharded.
+        state: ``exp_avg_norm``, the root of the running average before this step, and ``radius``, the
+            norm of each neuron, for ``Sphere(radius="initial")``.
+        fan_in: number of weights of one neuron.
+        step: number of this update of the parameter, counted from one.
+        lr: the angle to turn, ``eta``; at exactly zero nothing changes, the average included.
+        dtype: working dtype of the weights, for the coefficients.
+        hyper: the options. ``bias_scale`` is the norm that a zero neuron takes where the constraint
+            names none.
+
+    Note:
+        - A neuron whose gradient is exactly zero does not move; its average decays.
+        - A neuron without direction (zero, constant, or cancelled by the step) takes the direction
+          of ``-g``. If the centred gradient has none either, the neuron stays.
+        - A neuron whose gradient is not finite is skipped, and keeps its average.
+
+    Example:
+        >>> w, g = torch.tensor([[1.0, -1.0, 0.0]]) / 2**0.5, torch.tensor([[0.0, 0.0, 1.0]])
+        >>> products = gram({"w": w, "g": g}, fan_in_dims=(1,))
+        >>> turn = turn_neurons(products, {"exp_avg_norm": torch.zeros(1, 1)}, fan_in=3, step=1, lr=0.01,
+        ...                     dtype=torch.float32, hyper=Hyper())
+        >>> round(turn.weight.coefficients[1].item(), 4)
+        -0.01
+    """
+    ww, w1, wg, gg, g1 = (products[key] for key in ("ww", "w1", "wg", "gg", "g1"))
+    constraint = hyper.constraint
+    target = target_radius(constraint, state.get("radius"))
+    average_sq, correction = _average_sq(state, gg, hyper.beta, step)
+
+    # k = eta * ||w|| / sqrt(v / (1 - beta^t))
+    k = lr * (ww * correction / _or_one(average_sq)).sqrt()
+    mean = (w1 - k * g1) / fan_in if constraint.centre else torch.zeros_like(k)
+    kwg, kkgg = k * wg, k * k * gg
+    norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
+    # Where these terms cancel, the row has no direction left. To set its norm, half the digits of the sum
+    # must be right; to leave it free, any.
+    eps = torch.finfo(norm_sq.dtype).eps
+    threshold = 64 * eps if target is None else math.sqrt(eps)
+    has_direction = (ww > 0) & (norm_sq > threshold * (ww + kkgg + 2 * kwg.abs()))
+    norm = torch.where(has_direction, norm_sq, 1.0).sqrt()
+    p = torch.ones_like(k) if target is None else target / norm
+
+    # Without direction: w' = -|target| * (g - mean(g)) / ||g - mean(g)||
+    grad_mean = g1 / fan_in if constraint.centre else torch.zeros_like(k)
+    grad_norm_sq = gg - fan_in * grad_mean * grad_mean
+    grad_has_direction = grad_norm_sq > threshold * gg
+    start = hyper.bias_scale if target is None else target
+    start = start / torch.where(grad_has_direction, grad_norm_sq, 1.0).sqrt()
+
+    # NaN and inf take the usual path, where they reach the coefficients and are seen.
+    usual = has_direction | ~torch.isfinite(norm_sq)
+    coefficients = (
+        torch.where(usual, p, 0.0).to(dtype),
+        torch.where(usual, -k * p, -start).to(dtype),
+    )
+    shift = torch.where(usual, -mean * p, start * grad_mean).to(dtype)
+    # `!= 0` holds for NaN, which must count as a gradient.
+    moves = (gg != 0) & (usual | grad_has_direction)
+    return _finish(Affine(coefficients, shift), moves, average_sq, state, lr, hyper)
+
+
+def turn_elements(
+    grad: Tensor,
+    state: Mapping[str, Tensor],
+    *,
+    step: int | Tensor,
+    lr: float | Tensor,
+    dtype: torch.dtype,
+    hyper: Hyper,
+) -> Turn:
+    """Compute the update of parameters that have no fan-in (Algorithm 1, bias update).
+
+    ``b <- b - eta * sigma / g_bar * g``: each element is a neuron of its own, whose norm is replaced
+    by the initial scale ``sigma`` of the whole tensor.
+
+    Args:
+        grad: gradient.
+        state: ``exp_avg_norm``, the root of the running average before this step, in the shape of
+            ``grad``, and ``scale``, the initial scale ``sigma``.
+        step: number of this update of the parameter, counted from one.
+        lr: step size ``eta``; at exactly zero nothing changes, the average included.
+        dtype: working dtype of the weights.
+        hyper: the options.
+
+    Example:
+        >>> g = torch.tensor([3.0, -5.0])
+        >>> state = {"exp_avg_norm": torch.zeros(2), "scale": torch.tensor(1.0)}
+        >>> turn = turn_elements(g, state, step=1, lr=0.01, dtype=torch.float32, hyper=Hyper())
+        >>> turn.weight.coefficients[1] * g
+        tensor([-0.0100,  0.0100])
+    """
+    g = grad.to(sum_dtype(grad))
+    average_sq, correction = _average_sq(state, g * g, hyper.beta, step)
+    k = lr * state["scale"] * (correction / _or_one(average_sq)).sqrt()
+    coefficients = torch.ones_like(k).to(dtype), (-k).to(dtype)
+    affine = Affine(coefficients, torch.zeros_like(k).to(dtype))
+    return _finish(affine, g != 0, average_sq, state, lr, hyper)
+
+
+def apply_turn(
+    rows: Mapping[str, Tensor],
+    turn: Turn,
+    key: str = "weight",
+    *,
+    like: Tensor | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """Compute new rows in working precision; neurons that do not move keep their bits.
+
+    Args:
+        rows: the old rows by letter, in the order of the coefficients.
+        turn: the update.
+        key: what to compute: ``"weight"``, or state in the parameter's shape.
+        like: the old values of it; the weights by default.
+        noise: uniform numbers in [0, 1) in the shape of the weights, to round stochastically to their
+            dtype; without them, to nearest.
+
+    Example:
+        >>> rows = {"w": torch.tensor([[0.6, -0.8]]), "g": torch.zeros(1, 2)}
+        >>> turn = turn_neurons(gram(rows, fan_in_dims=(1,)), {"exp_avg_norm": torch.zeros(1, 1)},
+        ...                     fan_in=2, step=1, lr=0.01, dtype=torch.float32, hyper=Hyper())
+        >>> torch.equal(apply_turn(rows, turn), rows["w"])
+        True
+    """
+    old = rows["w"] if like is None else like
+    affine = turn.weight if key == "weight" else turn.element_state[key]
+    new = affine.shift
+    for coefficient, row in zip(affine.coefficients, rows.values(), strict=True):
+        new = torch.addcmul(new, coefficient, row.to(coefficient.dtype))
+    rounded = new.to(old.dtype) if noise is None else round_stochastic(new, old.dtype, noise)
+    return torch.where(turn.moves, rounded, old)
+
+
+def bias_correction(beta: float, step: int | Tensor) -> float | Tensor:
+    """Compute ``1 - beta**step`` without cancellation, in double precision.
+
+    Example:
+        >>> bias_correction(0.999, 1)
+        0.001...
+    """
+    log_beta = math.log(beta) if beta > 0 else -math.inf
+    if isinstance(step, Tensor):
+        return -torch.expm1(step.to(sum_dtype(step)) * log_beta)
+    return -math.expm1(step * log_beta)
+
+
+def _average_sq(
+    state: Mapping[str, Tensor], grad_sq: Tensor, beta: float, step: int | Tensor
+) -> tuple[Tensor, float | Tensor]:
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1)
+    old_sq = state["exp_avg_norm"].to(grad_sq.dtype).square()
+    return beta * old_sq + (1 - beta) * grad_sq, bias_correction(beta, step)
+
+
+def _finish(
+    weight: Affine,
+    moves: Tensor,
+    average_sq: Tensor,
+    state: Mapping[str, Tensor],
+    lr: float | Tensor,
+    hyper: Hyper,
+) -> Turn:
+    old = state["exp_avg_norm"]
+    # The root of zero has an infinite slope: keep it out of the backward pass.
+    average = torch.where(average_sq != 0, _or_one(average_sq).sqrt(), 0.0).to(old.dtype)
+    is_finite = torch.isfinite(average)
+    for x in (*weight.coefficients, weight.shift):
+        is_finite = is_finite & torch.isfinite(x)
+    written = (lr != 0) if hyper.nonfinite == "propagate" else is_finite & (lr != 0)
+    average = torch.where(torch.as_tensor(written, device=old.device), average, old)
+    return Turn(weight, moves & written, {"exp_avg_norm": average}, is_finite, {})
+
+
+def _or_one(x: Tensor) -> Tensor:
+    # A denominator that is never zero; what it divides is masked elsewhere.
+    return torch.where(x != 0, x, 1.0)

@@ -1,0 +1,225 @@
+"""The two lists behind Nero: every option that an update reads, and every tensor that it keeps.
+
+An option is a field of `Hyper`, a piece of state an entry of `STATE`; both are declared here and nowhere
+else. The optimiser's checks, checkpoints and resharding, the bytes in ``describe``, the signature of a kept
+plan, the arguments of the compiled operator, the kernel's record and Triton's columns all follow from the
+declarations. What is left to write for a new option is what it does: in `nero.core.rule` and the kernels.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from nero.core.neurons import Neurons
+from nero.core.precision import sum_dtype, working_dtype
+from nero.core.sharding import full_tensor
+from nero.core.sphere import BALANCED, UNCONSTRAINED, Sphere, as_constraint
+
+Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
+NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
+PROPAGATE = NONFINITE.index("propagate")
+
+
+# --- readers: each takes the name and the value of an option, and returns the value or refuses it ---
+
+
+def unit_interval(name: str, value: float) -> float:
+    """Read a number in [0, 1)."""
+    return _number(name, value, lambda x: 0 <= x < 1, "it must be in [0, 1)")
+
+
+def unit_intervals(name: str, values: Any) -> Any:
+    """Read several numbers in [0, 1)."""
+    for index, value in enumerate(values):
+        if not 0 <= value < 1:
+            raise ValueError(
+                f"Invalid {name.removesuffix('s')} parameter at index {index}: {value}"
+            )
+    return values
+
+
+def non_negative(name: str, value: float) -> float:
+    """Read a number that is at least zero and finite."""
+    return _number(name, value, lambda x: 0 <= x < math.inf, "it must be finite and at least 0")
+
+
+def positive(name: str, value: float) -> float:
+    """Read a number that is more than zero; it may be infinite."""
+    return _number(name, value, lambda x: x > 0, "it must be positive")
+
+
+def finite_positive(name: str, value: float) -> float:
+    """Read a number that is more than zero and finite."""
+    return _number(name, value, lambda x: 0 < x < math.inf, "it must be positive")
+
+
+def flag(name: str, value: bool) -> bool:
+    """Read a truth value; ``"no"`` is none."""
+    if not isinstance(value, bool | int):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def int64(name: str, value: int) -> int:
+    """Read an integer that a kernel can hold."""
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} must be an integer of 64 bits, not {value!r}")
+    return value
+
+
+def sphere(name: str, value: Any) -> Sphere:
+    """Read a constraint, by itself or by its name."""
+    return as_constraint(value)
+
+
+def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
+    """Read what to do with neurons that are not finite."""
+    if value not in NONFINITE:
+        raise ValueError(f"nonfinite must be one of {NONFINITE}, not {value!r}")
+    return value
+
+
+def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:
+    if isinstance(value, str) or not is_good(value):
+        raise ValueError(f"Invalid {name} value: {value!r}; {rule}")
+    return float(value)
+
+
+class Hyper(NamedTuple):
+    """The options of an update, as one parameter's neurons obey them: THE list of options.
+
+    The annotation of a field holds its type and its reader; its default is the optimiser's. The learning
+    rate is not among them: it alone changes from step to step, and travels beside them.
+    """
+
+    beta: Annotated[float, unit_interval] = 0.999
+    constraint: Annotated[Sphere, sphere] = BALANCED
+    bias_scale: Annotated[float, finite_positive] = 0.01
+    gain_penalty: Annotated[float, non_negative] = 0.0
+    maximize: Annotated[bool, flag] = False
+    nonfinite: Annotated[Nonfinite, nonfinite_rule] = "skip"
+    stochastic_rounding: Annotated[bool, flag] = False
+    seed: Annotated[int, int64] = 0
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> "Hyper":
+        """Read and check the options of a param group."""
+        return cls(*[_READERS[name](name, options[name]) for name in cls._fields])
+
+    def for_neurons(self, neurons: Neurons) -> "Hyper":
+        """Return the options that these neurons can obey; most often they are the same."""
+        constraint = UNCONSTRAINED
+        if not neurons.is_elementwise:
+            constraint = self.constraint.for_fan_in(neurons.fan_in)
+        penalty = self.gain_penalty if neurons.role == "gain" else 0.0
+        return self._replace(constraint=constraint, gain_penalty=penalty)
+
+    def encode(self) -> dict[str, float]:
+        """Return the options as numbers, by the names and types of `COLUMNS`, for kernels to read."""
+        values: dict[str, Any] = self._asdict()
+        radius, centre = self.constraint.radius, self.constraint.centre
+        del values["constraint"]
+        values["target"] = (
+            math.nan if radius is None else INITIAL if radius == "initial" else radius
+        )
+        values["centre"] = centre
+        values["nonfinite"] = NONFINITE.index(self.nonfinite)
+        return {name: kind(values[name]) for name, kind in COLUMNS.items()}
+
+    @classmethod
+    def decode(cls, columns: Mapping[str, float]) -> "Hyper":
+        """Read back what `encode` wrote.
+
+        Example:
+            >>> from nero.core.spec import Hyper
+            >>> Hyper.decode(Hyper(beta=0.9, nonfinite="raise").encode()).nonfinite
+            'raise'
+        """
+        values: dict[str, Any] = {name: columns[name] for name in cls._fields if name in columns}
+        target = columns["target"]
+        radius: Any = None if math.isnan(target) else "initial" if target == INITIAL else target
+        values["constraint"] = Sphere(radius, bool(columns["centre"]))
+        values["nonfinite"] = NONFINITE[int(columns["nonfinite"])]
+        return cls.read(values)
+
+
+INITIAL = -1.0  # what `target` says for Sphere(radius="initial"), as NaN does for a free norm
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Hyper, include_extras=True).items()
+}
+option_values = itemgetter(*Hyper._fields)
+"""Return the values of all options in a param group, unread."""
+
+
+def _columns() -> dict[str, type]:
+    columns: dict[str, type] = {}
+    for name, default in Hyper._field_defaults.items():
+        if isinstance(default, Sphere):
+            columns |= {"target": float, "centre": int}
+        else:
+            columns[name] = float if isinstance(default, float) else int
+    return columns
+
+
+COLUMNS: dict[str, type] = _columns()
+"""What kernels read of the options: every number's name and type."""
+
+
+class StateSpec(NamedTuple):
+    """One tensor that an optimiser keeps for each parameter: its shape, its dtype, and when it exists."""
+
+    shape: Literal["scalar", "per neuron", "per element"]
+    dtype: torch.dtype | None = None
+    """``None`` is the working dtype of the parameter."""
+    exists: Callable[[Neurons, Any], bool] = lambda neurons, hyper: True
+    """Whether a parameter with these neurons and options has it."""
+    initial: Callable[[Tensor, Any, Callable[[], Tensor]], Tensor] | None = None
+    """Its first value, from the parameter, the options and the norms of its neurons; zeros by default."""
+    is_written: bool = True
+    """Whether steps change it."""
+    is_required: bool = True
+    """Whether every checkpoint has it; older versions did not write all that there is."""
+    row: str = ""
+    """The letter of a row in the Gram matrix, for state in the parameter's shape that the rule combines."""
+
+    def num_bytes(self, neurons: Neurons, numel: int, dtype: torch.dtype) -> int:
+        """Return the bytes that it takes for a parameter of ``numel`` weights of ``dtype``."""
+        numbers = {"scalar": 1, "per neuron": neurons.num_neurons, "per element": numel}
+        return numbers[self.shape] * (self.dtype or working_dtype(dtype)).itemsize
+
+
+def _initial_scale(param: Tensor, hyper: Hyper, norms: Callable[[], Tensor]) -> Tensor:
+    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
+    scale = full_tensor(param.to(sum_dtype(param)).abs().sum()) / max(param.numel(), 1)
+    return torch.where(scale > 0, scale, hyper.bias_scale)
+
+
+def _initial_radius(param: Tensor, hyper: Hyper, norms: Callable[[], Tensor]) -> Tensor:
+    norm = norms()
+    return torch.where(norm > 0, norm, hyper.bias_scale)
+
+
+STATE: dict[str, StateSpec] = {
+    "step": StateSpec("scalar", torch.int64),
+    "num_skipped": StateSpec("scalar", torch.int64, is_required=False),
+    "scale": StateSpec(
+        "scalar",
+        exists=lambda neurons, hyper: neurons.is_elementwise,
+        initial=_initial_scale,
+        is_written=False,
+    ),
+    "exp_avg_norm": StateSpec("per neuron"),
+    "radius": StateSpec(
+        "per neuron",
+        exists=lambda neurons, hyper: hyper.constraint.radius == "initial",
+        initial=_initial_radius,
+        is_written=False,
+        is_required=False,
+    ),
+}
+"""What Nero keeps: THE table of state, in the order of checkpoints."""

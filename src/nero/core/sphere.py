@@ -1,0 +1,229 @@
+"""Where a neuron may live, and the projection onto it.
+
+The paper's balanced neuron (Definition 1) has mean zero and norm one. Both halves are a field of
+[`Sphere`][nero.Sphere], so every choice of the paper's ablation is a value, not a branch:
+
+| name | value | in the paper |
+|---|---|---|
+| `BALANCED` | `Sphere()` | Definition 1, the default |
+| `NORM_ONLY` | `Sphere(centre=False)` | Figure 1, "fix norm" |
+| `MEAN_ONLY` | `Sphere(radius=None)` | Figure 1, "fix mean" |
+| `UNCONSTRAINED` | `Sphere(radius=None, centre=False)` | Figure 1, neither |
+| `INITIAL_SPHERE` | `Sphere(radius="initial", centre=False)` | not there: for fine-tuning |
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from nero.core.precision import balance_tolerance, sum_dtype, working_dtype
+
+Radius: TypeAlias = float | Literal["initial"] | None
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """A sphere of neurons: norm ``radius``, and mean zero if ``centre``.
+
+    Args:
+        radius: the norm of every neuron; ``"initial"`` keeps the norm that each neuron has when the
+            optimiser first sees it; ``None`` leaves the norm free.
+        centre: whether the mean of every neuron is zero.
+
+    Example:
+        >>> Sphere(radius="initial", centre=False)  # pretrained weights stay what they are
+        Sphere(radius='initial', centre=False)
+        >>> Sphere(radius=-1.0)
+        Traceback (most recent call last):
+        ValueError: radius must be a positive finite number, "initial" or None, but is -1.0
+    """
+
+    radius: Radius = 1.0
+    centre: bool = True
+
+    def __post_init__(self) -> None:
+        r = self.radius
+        is_number = isinstance(r, int | float) and not isinstance(r, bool)
+        if not (r is None or r == "initial" or (is_number and 0 < r < math.inf)):
+            raise ValueError(
+                f'radius must be a positive finite number, "initial" or None, but is {r!r}'
+            )
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is constrained."""
+        return self.radius is None and not self.centre
+
+    def for_fan_in(self, fan_in: int) -> "Sphere":
+        """Return the constraint that a neuron of this fan-in can obey and still learn.
+
+        Note:
+            With a fan-in of two, mean and norm together leave two points, ``(1, -1)/sqrt(2)`` and
+            its negative, so the mean is set free.
+        """
+        if fan_in == 2 and self.centre and self.radius is not None:
+            return replace(self, centre=False)
+        return self
+
+    def __str__(self) -> str:
+        parts = ["mean 0"] if self.centre else []
+        if self.radius is not None:
+            parts.append("norm initial" if self.radius == "initial" else f"norm {self.radius:g}")
+        return ", ".join(parts) or "none"
+
+
+BALANCED = Sphere()
+"""Mean zero and norm one (Definition 1), also called ``"balanced"``."""
+NORM_ONLY = Sphere(centre=False)
+"""Norm one, also called ``"norm"``."""
+MEAN_ONLY = Sphere(radius=None)
+"""Mean zero, also called ``"mean"``."""
+UNCONSTRAINED = Sphere(radius=None, centre=False)
+"""No constraint, also called ``"none"``."""
+INITIAL_SPHERE = Sphere(radius="initial", centre=False)
+"""The norm that each neuron starts with, also called ``"initial"``: for pretrained weights."""
+
+CONSTRAINT_NAMES = {  # what configuration files and trainers pass
+    "balanced": BALANCED,
+    "norm": NORM_ONLY,
+    "mean": MEAN_ONLY,
+    "none": UNCONSTRAINED,
+    "initial": INITIAL_SPHERE,
+}
+
+
+def as_constraint(value: "Sphere | str | Mapping[str, Any]") -> Sphere:
+    """Read a constraint from a [`Sphere`][nero.Sphere], a name, or the mapping found in checkpoints.
+
+    Example:
+        >>> as_constraint("norm")
+        Sphere(radius=1.0, centre=False)
+        >>> as_constraint({"radius": 2.0, "centre": True})
+        Sphere(radius=2.0, centre=True)
+    """
+    if isinstance(value, Sphere):
+        return value
+    if isinstance(value, str):
+        if value not in CONSTRAINT_NAMES:
+            raise ValueError(
+                f"constraint must be a Sphere or one of {[*CONSTRAINT_NAMES]}, not {value!r}"
+            )
+        return CONSTRAINT_NAMES[value]
+    if isinstance(value, Mapping):
+        return Sphere(**value)
+    raise TypeError(f"constraint must be a Sphere or its name, not {type(value).__name__}")
+
+
+def neuron_norm(weight: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
+    """Compute the norm of every neuron, in keepdim shape and summing precision.
+
+    Example:
+        >>> neuron_norm(torch.tensor([[3.0, 4.0]]), fan_in_dims=(1,)).item()
+        5.0
+    """
+    return weight.to(sum_dtype(weight)).square().sum(fan_in_dims, keepdim=True).sqrt()
+
+
+def is_balanced(
+    weight: Tensor,
+    *,
+    fan_in_dims: tuple[int, ...],
+    constraint: Sphere = BALANCED,
+    radius: Tensor | None = None,
+) -> Tensor:
+    """Tell for every neuron whether it obeys ``constraint`` as well as its dtype can express.
+
+    Args:
+        weight: weights, of any dtype and memory format.
+        fan_in_dims: the dims of ``weight`` that belong to one neuron.
+        constraint: what to obey.
+        radius: the norm of each neuron, for ``Sphere(radius="initial")``.
+
+    Returns:
+        A boolean tensor in keepdim shape.
+
+    Example:
+        >>> w = torch.tensor([[0.6, -0.8], [3.0, 4.0]])
+        >>> is_balanced(w, fan_in_dims=(1,), constraint=NORM_ONLY).flatten().tolist()
+        [True, False]
+    """
+    w = weight.to(sum_dtype(weight))
+    tolerance = balance_tolerance(weight.dtype)
+    fan_in = _count(weight, fan_in_dims)
+    norm = w.square().sum(fan_in_dims, keepdim=True).sqrt()
+    balanced = torch.isfinite(norm)
+    if constraint.centre:
+        drift = w.sum(fan_in_dims, keepdim=True).abs() / math.sqrt(fan_in)
+        balanced = balanced & (drift <= tolerance * norm)
+    target = target_radius(constraint, radius)
+    if target is not None:
+        balanced = balanced & ((norm - target).abs() <= tolerance * target)
+    return balanced
+
+
+def project(
+    weight: Tensor,
+    *,
+    fan_in_dims: tuple[int, ...],
+    constraint: Sphere = BALANCED,
+    radius: Tensor | None = None,
+) -> Tensor:
+    """Project every neuron onto ``constraint`` (Algorithm 1, the last two lines).
+
+    A neuron that obeys it already comes back with the same bits, so projecting twice changes
+    nothing. Differentiable.
+
+    Args:
+        weight: weights, of any dtype and memory format.
+        fan_in_dims: the dims of ``weight`` that belong to one neuron.
+        constraint: where the neurons may live.
+        radius: the norm of each neuron, for ``Sphere(radius="initial")``.
+
+    Note:
+        A zero or constant neuron has no direction to project, and a non-finite one no meaning: both
+        come back as they are.
+
+    Example:
+        >>> project(torch.tensor([[1.0, 2.0, 3.0]]), fan_in_dims=(1,))
+        tensor([[-0.7071,  0.0000,  0.7071]])
+    """
+    if constraint.is_free:
+        return weight
+    w = weight.to(sum_dtype(weight))
+    fan_in = _count(weight, fan_in_dims)
+    centred = w
+    if constraint.centre:
+        for _ in range(2):  # the second time removes what cancellation left of a large mean
+            centred = centred - centred.sum(fan_in_dims, keepdim=True) / fan_in
+    size_sq = w.square().sum(fan_in_dims, keepdim=True)
+    norm_sq = centred.square().sum(fan_in_dims, keepdim=True)
+    # What centring leaves of a constant row is rounding, and rounding is no direction.
+    threshold = 8 * torch.finfo(working_dtype(weight.dtype)).eps
+    has_direction = (norm_sq > threshold**2 * size_sq) & torch.isfinite(size_sq)
+    target = target_radius(constraint, radius)
+    # The inner where keeps the root away from zero, for the backward pass.
+    scale = 1.0 if target is None else target / torch.where(has_direction, norm_sq, 1.0).sqrt()
+    done = is_balanced(weight, fan_in_dims=fan_in_dims, constraint=constraint, radius=radius)
+    return torch.where(has_direction & ~done, (centred * scale).to(weight.dtype), weight)
+
+
+def target_radius(constraint: Sphere, radius: Tensor | None) -> float | Tensor | None:
+    """Return the norm that neurons must have: a number, one per neuron, or ``None``.
+
+    Example:
+        >>> target_radius(BALANCED, None), target_radius(MEAN_ONLY, None)
+        (1.0, None)
+    """
+    if constraint.radius != "initial":
+        return constraint.radius
+    if radius is None:
+        raise ValueError('Sphere(radius="initial") needs the radius of each neuron')
+    return radius
+
+
+def _count(weight: Tensor, dims: tuple[int, ...]) -> int:
+    return math.prod([weight.shape[d] for d in dims])

@@ -1,0 +1,32 @@
+"""One parameter at one step: the only form in which optimisers, backends and ranks pass it on."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from nero.core.neurons import Neurons
+
+
+class Update(NamedTuple):
+    """A parameter with its gradient, state and options at this step.
+
+    Where parameters are sharded, tensors are what this rank holds; what `neurons` says is of the whole
+    parameter. Tensors are viewed so that ``neurons.fan_in_dims`` applies. Backends write into ``weight``
+    and ``state``, and never into ``grad``.
+    """
+
+    weight: Tensor
+    grad: Tensor
+    state: dict[str, Tensor]
+    neurons: Neurons
+    hyper: Any
+    """The options as these neurons obey them: Nero's `Hyper`, or the param group of a baseline."""
+    lr: float | Tensor
+    position: int
+    """Among all parameters of the optimiser: names it, and tells apart its noise."""
+    backend: str = "plain"
+    """Which backend takes the step: a name in `nero.backends`."""
+    reduce_over: tuple[Any, ...] = ()
+    """Pairs of a mesh and its dim over which sums are added up, because ranks share these neurons."""
+    has_grad: bool = True
+    """Whether this rank has a gradient; ``grad`` is zeros where only other ranks have one."""

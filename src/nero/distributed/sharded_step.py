@@ -1,0 +1,39 @@
+"""The step of neurons that several ranks share: sums, one all-reduce per process group, new rows."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from nero.backends import SummingBackend, plain
+from nero.core.gram import Gram
+from nero.core.update import Update
+from nero.distributed.collectives import all_reduce_flat
+
+
+def step_(updates: Sequence[Update], backends: Mapping[str, SummingBackend]) -> None:
+    """Update, in place, the weights and state of parameters whose neurons ranks share.
+
+    All ranks name the same parameters in the same order, with a gradient or without. A parameter that has
+    a gradient on some ranks only takes zeros for the others; one that has none anywhere is left alone, as
+    by a step at ``lr = 0``. No rank waits for its device to find out.
+    """
+    by_backend: dict[str, list[int]] = {}
+    for i, update in enumerate(updates):
+        by_backend.setdefault(update.backend, []).append(i)
+    products: dict[int, Gram] = {}
+    for name, places in by_backend.items():
+        products |= zip(places, backends[name].gram([updates[i] for i in places]), strict=True)
+    buffers = []
+    for i, update in enumerate(updates):
+        sums = products[i].sums
+        buffers.append(torch.cat([sums.flatten(), sums.new_full((1,), float(update.has_grad))]))
+    reduced = all_reduce_flat(buffers, [update.reduce_over for update in updates])
+    active, turns = [], []
+    for update, sums in zip(updates, reduced, strict=True):
+        lr = torch.as_tensor(update.lr, dtype=sums.dtype, device=sums.device)
+        lr = torch.where(sums[-1] > 0, lr, 0.0)  # on how many ranks it has a gradient
+        active.append(update._replace(lr=lr))
+        shape = update.state["exp_avg_norm"].shape
+        turns.append(plain.turn_of(active[-1], Gram(sums[:-1].view(-1, *shape))))
+    for name, places in by_backend.items():
+        backends[name].apply_([active[i] for i in places], [turns[i] for i in places])

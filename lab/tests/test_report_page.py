@@ -119,6 +119,23 @@ def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
     assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
 
 
+def test_page_says_how_far_a_network_was_shrunk(report: tuple[str, str, Path]) -> None:
+    markdown, _, _ = report
+    assert "| cpu: 1,000 of 9.23M parameters |" in markdown  # in the verdict
+    assert "The network has 1,000 of 9.23M parameters." in markdown
+    assert "ours, cpu scale, 1,000 of 9.23M parameters" in markdown
+    assert "cpu: 1,000 parameters" in markdown  # of a task that is not shrunk
+
+
+def test_page_calls_few_seeds_a_leaning(report: tuple[str, str, Path]) -> None:
+    markdown, html, _ = report
+    leaning = '<span class="leans-towards-held">↗ leans towards held (1 seed)</span>'
+    assert leaning in markdown
+    assert leaning in html
+    assert 'class="held"' not in markdown
+    assert 'class="did-not-hold"' not in markdown
+
+
 def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "adam": (5.0, 6.0)})
     rows = summary_table(TASKS, read_results(tmp_path)).splitlines()

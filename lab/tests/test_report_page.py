@@ -185,6 +185,16 @@ def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_pat
     assert "The best rate of SGD is 0.03 here (of 3 tried) and 0.1 in the paper." in text()
 
 
+def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
+    chance = dict.fromkeys(("sgd", "adam", "lamb"), (0.1,))
+    write_finals(tmp_path, "mnist-deep", {"nero": (0.9,), **chance})
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "a perceptron of 100 layers.” is not shown, for want of tuned rivals" in text
+    assert '<span class="not-shown">? not shown</span>' in text
+    assert "**Withdrawn.** We used to say “held”" in text
+
+
 def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"lamb": (9.0,), "lamb-balanced": (8.0,), "sgd": (9.0,)})
     write_report(tmp_path, tmp_path / "out")

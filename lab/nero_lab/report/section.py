@@ -171,6 +171,11 @@ def _disagreements(results: TaskResults, judged: Mapping[str, Judgement]) -> str
         for text, judgement in judged.items()
         if judgement.contradicts
     ]
+    items += [
+        f"- “{text}” is not shown, for want of tuned rivals: see the verdict."
+        for text, judgement in judged.items()
+        if judgement.finding == "not shown"
+    ]
     for line in results.lines:
         rates = list(dict.fromkeys(entry.lr for entry in published(results.task, line.optimizer)))
         tried = [lr for lr in rates if lr in line.rates]  # who was not in the race cannot have lost

@@ -179,6 +179,7 @@ class Task:
         lrs: the published best learning rate of each optimiser.
         grids: the learning rates of a sweep, for optimisers whose rates the paper tuned on this task.
         variants: named changes to ``recipe.options`` that a figure compares: ``{"sigma-1": {...}}``.
+        paper_parameters: how many the network has at paper scale, if the cpu scale shrinks it.
         differences: what differs from the paper or from its authors' code, one sentence each.
     """
 
@@ -192,4 +193,5 @@ class Task:
     lrs: Mapping[str, float]
     grids: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    paper_parameters: int | None = None
     differences: tuple[str, ...] = ()

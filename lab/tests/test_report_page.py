@@ -119,6 +119,23 @@ def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
     assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
 
 
+def test_page_says_how_far_a_network_was_shrunk(report: tuple[str, str, Path]) -> None:
+    markdown, _, _ = report
+    assert "| cpu: 1,000 of 9.23M parameters |" in markdown  # in the verdict
+    assert "The network has 1,000 of 9.23M parameters." in markdown
+    assert "ours, cpu scale, 1,000 of 9.23M parameters" in markdown
+    assert "cpu: 1,000 parameters" in markdown  # of a task that is not shrunk
+
+
+def test_page_calls_few_seeds_a_leaning(report: tuple[str, str, Path]) -> None:
+    markdown, html, _ = report
+    leaning = '<span class="leans-towards-held">↗ leans towards held (1 seed)</span>'
+    assert leaning in markdown
+    assert leaning in html
+    assert 'class="held"' not in markdown
+    assert 'class="did-not-hold"' not in markdown
+
+
 def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "adam": (5.0, 6.0)})
     rows = summary_table(TASKS, read_results(tmp_path)).splitlines()
@@ -166,6 +183,16 @@ def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_pat
     assert "best rate of SGD" not in text()
     write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", 0.1), [10.0])
     assert "The best rate of SGD is 0.03 here (of 3 tried) and 0.1 in the paper." in text()
+
+
+def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
+    chance = dict.fromkeys(("sgd", "adam", "lamb"), (0.1,))
+    write_finals(tmp_path, "mnist-deep", {"nero": (0.9,), **chance})
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "a perceptron of 100 layers.” is not shown, for want of tuned rivals" in text
+    assert '<span class="not-shown">? not shown</span>' in text
+    assert "**Withdrawn.** We used to say “held”" in text
 
 
 def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:

@@ -1,8 +1,13 @@
 """What every task promises, whatever it trains."""
 
 import pytest
+import torch
+from parameters import num_params
 
 from nero_lab.listing import print_tasks
+from nero_lab.models.resnet import resnet18
+from nero_lab.models.translation import Translator
+from nero_lab.models.vgg import VGG11
 from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.task import Task
 from nero_lab.tasks import TASKS
@@ -43,6 +48,20 @@ def test_optimisers_that_are_compared_are_tuned_over_as_many_rates() -> None:
     vgg = sizes.pop("cifar-vgg11")  # with the ablation, which the paper tuned more finely
     assert list(vgg.values()) == [6] * 10
     assert all(found == paper for found in sizes.values())
+
+
+def test_sizes_at_paper_scale_are_those_of_the_networks() -> None:
+    recipes = {name: TASKS[name].recipes["paper"].options for name in TASKS}
+    translator = {key: recipes["multi30k"][key] for key in ("num_layers", "width", "hidden")}
+    with torch.device("meta"):
+        networks = {
+            "cifar-vgg11": VGG11(width=recipes["cifar-vgg11"]["width"]),
+            "cifar-resnet18": resnet18(width=recipes["cifar-resnet18"]["width"]),
+            # The vocabulary of Multi30k, as the lab splits it.
+            "multi30k": Translator(vocabulary=9_495, padding=0, **translator),
+        }
+    for name, network in networks.items():
+        assert TASKS[name].paper_parameters == num_params(network)
 
 
 def test_the_list_fits_a_terminal_without_cutting_names(

@@ -3,7 +3,7 @@
 from nero_lab.report import paper, wording
 from nero_lab.report.results import Line, TaskResults
 from nero_lab.report.scores import Score, fewest_seeds
-from nero_lab.report.verdict import Judgement, Outcome, Results, tested
+from nero_lab.report.verdict import Finding, Judgement, Results, tested
 
 NEAR_BEST = 0.05
 """A rate is good if its score is within this share of the best one."""
@@ -31,11 +31,11 @@ def good_out_of_the_box(results: Results) -> Judgement:
         (good if is_good else bad).append(_in_words(found, line, default, best))
     if not scores:
         return Judgement("not tested", "no task of Table 1 was run at several rates of Nero")
-    outcome: Outcome = "held" if len(bad) <= 1 else "did not hold"
-    if outcome == "held" and len(good) + len(bad) < len(paper.TABLE) - 1:
-        outcome = "undecided"
+    finding: Finding = "held" if len(bad) <= 1 else "did not hold"
+    if finding == "held" and len(good) + len(bad) < len(paper.TABLE) - 1:
+        finding = "undecided"
     where = ", ".join(sorted(scales))
-    return Judgement(outcome, "; ".join(good + bad), where, fewest_seeds(scores))
+    return Judgement(finding, "; ".join(good + bad), where, fewest_seeds(scores))
 
 
 def _is_near(default: Score, best: Score, *, is_reward: bool) -> bool:
@@ -46,10 +46,10 @@ def _is_near(default: Score, best: Score, *, is_reward: bool) -> bool:
 
 
 def _in_words(found: TaskResults, line: Line, default: Score, best: Score) -> str:
-    name, count = found.task.name, len(line.rates)
+    name, choice = found.task.name, wording.choice(line)
     if line.best is line.default:
-        return f"{name}: best of {count} rates, {wording.in_words(best)}"
+        return f"{name}: {choice}, {wording.in_words(best)}"
     return (
         f"{name}: {wording.in_words(default)} against {wording.in_words(best)} at lr "
-        f"{line.best.lr:g}, best of {count} rates"
+        f"{line.best.lr:g}, {choice}"
     )

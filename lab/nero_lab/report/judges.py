@@ -5,8 +5,9 @@ from nero_lab.report.results import NERO_LR, Line
 from nero_lab.report.scores import Comparison, Score, fewest_seeds
 from nero_lab.report.style import look
 from nero_lab.report.verdict import (
+    Finding,
     Judgement,
-    Outcome,
+    Lines,
     Results,
     best_of,
     describe,
@@ -20,6 +21,7 @@ from nero_lab.task import Task
 AS_IT_WAS = 0.5  # points of error; the paper's two scores of Madam differ by 0.17
 UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimiser
 HAS_NOT_LEARNT = -18.0  # Pong's reward; random play has -20.7
+MIN_RATES = 3  # of a rival, for saying that it cannot train a network
 REPARAMETERISED_LR = 0.01  # section 5.3 compares two scales of weights at this one rate
 
 
@@ -39,25 +41,27 @@ def whom_constraints_help(results: Results) -> Judgement:
     if found is None:
         return not_tested(results, "cifar-vgg11")
     lines = found.pick(name for pair in lineups.FREE_OF.items() for name in pair)
-    scores, outcomes, words = scores_of(lines), set[Outcome](), []
+    scores, findings, words = scores_of(lines), set[Finding](), []
     for constrained, free in lineups.FREE_OF.items():
         words += [describe({constrained: lines[constrained]}), describe({free: lines[free]})]
         with_them, without = scores[constrained], scores[free]
         if with_them is None or without is None:
-            outcomes.add("not tested")
+            findings.add("not tested")
         elif constrained == "madam-balanced":
-            outcomes.add(_is_as_it_was(with_them, without))
+            is_tuned = all(line and line.is_tuned for line in (lines[constrained], lines[free]))
+            # At one rate each, and not the same, the rates may have made the difference.
+            findings.add(_is_as_it_was(with_them, without) if is_tuned else "undecided")
         else:
-            outcomes.add(leads({name: lines[name] for name in (constrained, free)}, constrained))
-    outcome: Outcome = "undecided"
-    if len(outcomes) == 1:
-        outcome = outcomes.pop()
-    elif "did not hold" in outcomes:
-        outcome = "did not hold"
-    return Judgement(outcome, "; ".join(words), found.scale, fewest_seeds(scores.values()))
+            findings.add(leads({name: lines[name] for name in (constrained, free)}, constrained))
+    finding: Finding = "undecided"
+    if len(findings) == 1:
+        finding = findings.pop()
+    elif "did not hold" in findings:
+        finding = "did not hold"
+    return Judgement(finding, "; ".join(words), found.scale, fewest_seeds(scores.values()))
 
 
-def _is_as_it_was(after: Score, before: Score) -> Outcome:
+def _is_as_it_was(after: Score, before: Score) -> Finding:
     if abs(after.mean - before.mean) < AS_IT_WAS:
         return "held"
     return "undecided" if after.against(before) == "overlap" else "did not hold"
@@ -85,14 +89,17 @@ def reparameterised(results: Results) -> Judgement:
     ]
     measured = f"training accuracy, all at lr {REPARAMETERISED_LR:g}: {'; '.join(words)}"
     if len(pairs) > 1:
-        measured += ". The first is judged: the authors' curves look like it"
+        measured += ". The first is judged: the authors' Adam has that beta1"
     small, large = next(iter(pairs.values()))
-    outcome: Outcome = "undecided" if small.against(large) == "overlap" else "held"
-    return Judgement(outcome, measured, found.scale, fewest_seeds((small, large)))
+    finding: Finding = "undecided" if small.against(large) == "overlap" else "held"
+    return Judgement(finding, measured, found.scale, fewest_seeds((small, large)))
 
 
 def trains_deep(results: Results) -> Judgement:
-    """Judge whether Nero, and no other, trains 100 layers from He initialisation."""
+    """Judge whether Nero, and no other, trains 100 layers from He initialisation.
+
+    That a rival fails is shown only by several rates of it, none of the outer ones the best.
+    """
     found = tested(results, "mnist-deep")
     if found is None:
         return not_tested(results, "mnist-deep")
@@ -110,8 +117,8 @@ def trains_deep(results: Results) -> Judgement:
         return Judgement("not tested", measured, found.scale)
     enough = _trained_accuracy(found.task, epoch)
     measured += f". {_authors_on_depth(found.task, epoch)}. So {enough:.2f} counts as trained"
-    outcome = _trains_alone(scores, enough)
-    return Judgement(outcome, measured, found.scale, fewest_seeds(scores.values()))
+    finding = _trains_alone(lines, enough)
+    return Judgement(finding, measured, found.scale, fewest_seeds(scores.values()))
 
 
 def _trained_accuracy(task: Task, epoch: int) -> float:
@@ -126,7 +133,8 @@ def _num_epochs(line: Line) -> int:
     return max(int(run.config["recipe"]["epochs"]) for run in line.best.runs)
 
 
-def _trains_alone(scores: dict[str, Score | None], enough: float) -> Outcome:
+def _trains_alone(lines: Lines, enough: float) -> Finding:
+    scores = scores_of(lines)
     nero = scores["nero"]
     rivals = [scores[name] for name in lineups.RIVALS]
     if nero is None or not any(rivals):
@@ -137,7 +145,13 @@ def _trains_alone(scores: dict[str, Score | None], enough: float) -> Outcome:
         return "did not hold"
     # A rival that trains with some seeds is not reliable, but has not failed either.
     has_doubt = any(rival is None or rival.high > enough for rival in rivals)
-    return "undecided" if has_doubt else "held"
+    if has_doubt:
+        return "undecided"
+    return "held" if all(_had_a_chance(lines[name]) for name in lineups.RIVALS) else "not shown"
+
+
+def _had_a_chance(line: Line | None) -> bool:
+    return line is not None and len(line.rates) >= MIN_RATES and not line.end_of_rates
 
 
 def _authors_on_depth(task: Task, our_epoch: int) -> str:
@@ -180,16 +194,16 @@ def sgd_unstable(results: Results) -> Judgement:
             seen.append(score)
             measured += f". SGD at the published lr {lr:g}: {wording.in_words(score)}"
     comparisons = [sgd.against(score) for score in scores.values() if score]
-    outcome: Outcome = "undecided"
+    finding: Finding = "undecided"
     if "better" in comparisons:
-        outcome = "did not hold"
+        finding = "did not hold"
     elif not any(map(_is_unstable, seen)):
         # One seed cannot show how far seeds are apart.
-        outcome = "did not hold" if any(score.num_seeds > 1 for score in seen) else "undecided"
+        finding = "did not hold" if any(score.num_seeds > 1 for score in seen) else "undecided"
     elif "overlap" not in comparisons and None not in scores.values():
-        outcome = "held"
+        finding = "held"
     fewest = fewest_seeds((*seen, *scores.values()))
-    return Judgement(outcome, measured, found.scale, fewest)
+    return Judgement(finding, measured, found.scale, fewest)
 
 
 def _is_unstable(score: Score) -> bool:
@@ -206,13 +220,13 @@ def lamb_fails_on_pong(results: Results) -> Judgement:
     lamb, nero = scores["lamb"], scores["nero"]
     if lamb is None or nero is None:
         return Judgement("not tested", measured, found.scale)
-    outcome: Outcome = "held"
+    finding: Finding = "held"
     if lamb.mean > HAS_NOT_LEARNT:
-        outcome = "did not hold"
+        finding = "did not hold"
     elif nero.mean <= HAS_NOT_LEARNT:
-        outcome = "undecided"
+        finding = "undecided"
         measured += "; too short a run for either to learn"
-    return Judgement(outcome, measured, found.scale, fewest_seeds(scores.values()))
+    return Judgement(finding, measured, found.scale, fewest_seeds(scores.values()))
 
 
 def imagenet(results: Results) -> Judgement:
@@ -224,10 +238,10 @@ def imagenet(results: Results) -> Judgement:
     nero = found.score("nero", lr=NERO_LR)
     if line is None or sgd is None or nero is None:
         return Judgement("not tested", "both are needed, Nero at its default", found.scale)
-    outcomes: dict[Comparison, Outcome] = {"better": "held", "worse": "did not hold"}
-    outcome = outcomes.get(sgd.against(nero), "undecided")
+    findings: dict[Comparison, Finding] = {"better": "held", "worse": "did not hold"}
+    finding = findings.get(sgd.against(nero), "undecided")
     measured = (
         f"SGD with momentum {wording.best_in_words(line)}; "
         f"Nero {wording.in_words(nero)} at lr {NERO_LR:g}"
     )
-    return Judgement(outcome, measured, found.scale, fewest_seeds((sgd, nero)))
+    return Judgement(finding, measured, found.scale, fewest_seeds((sgd, nero)))

@@ -21,7 +21,7 @@ FREE_OF = dict(zip(RELATIVE_BALANCED, RELATIVE_FREE, strict=True))
 """What each optimiser with constraints is without them."""
 
 REPARAMETERISED = {"adam-momentum": "Adam (beta1 = 0.9)", "adam": "Adam (beta1 = 0)"}
-"""Section 5.3 says "Adam" and not which: the authors' curves look like torch's default beta1 = 0.9."""
+"""Section 5.3 says "Adam" and not which: the authors' code has torch's default beta1 = 0.9."""
 
 MODERN_RIVALS = ("adamw", "muon", "schedule-free", "prodigy", "sgd-momentum")
 """What one would use today."""

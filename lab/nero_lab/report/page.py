@@ -6,6 +6,7 @@ from pathlib import Path
 from nero_lab.report import modern, tables, wording
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import Comments
+from nero_lab.report.results import TaskResults
 from nero_lab.report.section import recipe_only, section
 from nero_lab.report.verdict import RULE, Judgement, Outcome, Results, headline
 from nero_lab.task import Task
@@ -14,12 +15,13 @@ TITLE = "Nero: the experiments of the paper, run again"
 _INTRO = (
     "Nero is an optimiser that turns the weight vector of every neuron by an angle that the learning "
     "rate sets, and keeps it balanced: mean zero, norm one. Its paper (“Learning by Turning: Neural "
-    "Architecture Aware Optimisation”, 2021) makes claims about it; this page says which of them our own "
-    "runs bear out. Figures, tables and outcomes are computed from the records of runs, and the commands "
-    "that made them stand below each figure; remarks between them are a person's. Results name their "
-    "scale: *paper* is the recipe of the paper (for a task that is not in it, the full one), *cpu* a "
-    "shortened one that takes minutes to two hours on one core, *smoke* only shows that the code runs. "
-    "A shortened run can support or contradict a claim, not settle it."
+    "Architecture Aware Optimisation”, 2021) makes claims about it; this page says which of them our "
+    "own runs bear out. Figures, tables and outcomes are computed from the records of runs, and the "
+    "commands that made them stand below each figure; remarks between them are a person's. Results name"
+    " their scale: *paper* is the recipe of the paper (for a task that is not in it, the full one), "
+    "*cpu* a shortened one that takes minutes to two hours on one core, *smoke* only shows that the "
+    "code runs. A shortened run, of a network that may be smaller too, can support or contradict a "
+    "claim, not settle it."
 )
 # With every rate that the paper tuned over, its best ones among them.
 SWEEP = (
@@ -29,7 +31,10 @@ SWEEP = (
 _MARKS: dict[Outcome, str] = {
     "held": "✔",
     "did not hold": "✘",
+    "leans towards held": "↗",
+    "leans towards not held": "↘",
     "undecided": "≈",
+    "not shown": "?",
     "not tested": wording.NOTHING,
 }
 
@@ -59,8 +64,9 @@ def _verdict(judged: Mapping[str, Judgement], results: Results, comments: Commen
     for claim in CLAIMS:
         judgement = judged[claim.key]
         remark = comments.on_claim(claim.key)
-        measured = judgement.measured + (f". *{remark}*" if remark else "")
-        rows.append([claim.text, claim.where, measured, judgement.scale, _outcome(judgement)])
+        measured = claim.told(judgement) + (f". *{remark}*" if remark else "")
+        scale = _scale(judgement, results.get(claim.task))
+        rows.append([claim.text, claim.where, measured, scale, _outcome(judgement)])
     blocks = [
         "## Verdict",
         headline(judged.values()),
@@ -79,9 +85,15 @@ def _verdict(judged: Mapping[str, Judgement], results: Results, comments: Commen
 def _outcome(judgement: Judgement) -> str:
     outcome = judgement.outcome
     text = f"{_MARKS[outcome]} {outcome}"
-    if judgement.rests_on_one_seed:
-        text += " (one seed)"
+    if outcome != judgement.finding and judgement.fewest_seeds:
+        text += f" ({wording.seeds(judgement.fewest_seeds)})"
     return f'<span class="{outcome.replace(" ", "-")}">{text}</span>'
+
+
+def _scale(judgement: Judgement, found: TaskResults | None) -> str:
+    if found is None or judgement.scale != found.scale:
+        return judgement.scale
+    return f"{found.scale}: {wording.parameters(found)}"
 
 
 def _how_made(results: Results) -> list[str]:

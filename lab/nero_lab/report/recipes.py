@@ -52,7 +52,7 @@ def scale_in_words(results: TaskResults) -> str:
     ]
     text = f"Shown at **{scale} scale**"
     if not changed and not missing:
-        source = "" if task.figure == NOT_IN_PAPER else ", with the settings of the paper"
+        source = "" if task.figure == NOT_IN_PAPER else ", as long and as large as in the paper"
         text += f"{source}: {_join(ours)}."
     else:
         text += f": {_join(changed)}; at paper scale: {_join(missing) or 'no limit on these'}."

@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from nero_lab.records import RunRecord
 from nero_lab.report.scores import Score
@@ -124,6 +124,13 @@ class Line:
     def rates(self) -> list[float]:
         """The rates at which a run is done."""
         return [lr for lr, arm in self.arms.items() if arm.score]
+
+    @property
+    def end_of_rates(self) -> Literal["", "smallest", "largest"]:
+        """Which end of the rates the best one is, if any: a better one may lie beyond."""
+        if not self.is_tuned or min(self.rates) < self.best.lr < max(self.rates):
+            return ""
+        return "smallest" if self.best.lr == min(self.rates) else "largest"
 
     @property
     def is_tuned(self) -> bool:

@@ -162,16 +162,19 @@ def _table_note(results: TaskResults) -> str:
     )
     if any(published(results.task, line.optimizer) for line in results.lines):
         text += " Published: mean ± standard deviation over three seeds, at the paper's scale."
-    counts = sorted({run.config["num_parameters"] for run in results.runs})
-    parameters = wording.span(f"{counts[0]:,}", f"{counts[-1]:,}")
-    return f"{text} The network has {parameters} parameters.*"
+    return f"{text} The network has {wording.parameters(results)}.*"
 
 
 def _disagreements(results: TaskResults, judged: Mapping[str, Judgement]) -> str:
     items = [
-        f"- “{text}” did not hold: {judgement.measured}."
+        f"- “{text}” {judgement.outcome}: {judgement.measured}."
         for text, judgement in judged.items()
-        if judgement.outcome == "did not hold"
+        if judgement.contradicts
+    ]
+    items += [
+        f"- “{text}” is not shown, for want of tuned rivals: see the verdict."
+        for text, judgement in judged.items()
+        if judgement.finding == "not shown"
     ]
     for line in results.lines:
         rates = list(dict.fromkeys(entry.lr for entry in published(results.task, line.optimizer)))

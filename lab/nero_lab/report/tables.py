@@ -60,7 +60,7 @@ def summary_table(tasks: Mapping[str, Task], results: Mapping[str, TaskResults])
         for optimizer, line in found.pick(lineups.OF_PAPER).items():
             text = wording.best_in_words(line) if line else "not run"
             row.append(f"**{text}**" if optimizer == first else text)
-        rows.append(["", "", f"ours, {found.scale} scale", *row])
+        rows.append(["", "", f"ours, {found.scale} scale, {wording.parameters(found)}", *row])
     return table(header, rows)
 
 

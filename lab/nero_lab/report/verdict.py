@@ -3,9 +3,11 @@
 A difference counts if the ranges over seeds do not overlap. A claim that some optimiser is the best is
 *held* if it is better than every other by that rule, *did not hold* if another is better than it by that
 rule, and *undecided* otherwise: if ranges overlap, if it leads but a rival was not run, or if the one
-that leads had more rates to choose from. Smoke runs are too small to test anything.
+that leads had more rates to choose from. With fewer than three seeds of anything that was compared,
+*held* and *did not hold* become leanings. Smoke runs are too small to test anything.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,22 +17,43 @@ from nero_lab.report.results import Line, TaskResults
 from nero_lab.report.scores import Comparison, Score, fewest_seeds
 from nero_lab.report.style import look
 
-Outcome = Literal["held", "did not hold", "undecided", "not tested"]
+Finding = Literal["held", "did not hold", "undecided", "not shown", "not tested"]
+"""What the scores say, taken at face value."""
+
+Outcome = Literal[Finding, "leans towards held", "leans towards not held"]
+"""What the report says."""
+
+MIN_SEEDS = 3
+"""Of every score that is compared, for an outcome: fewer show a leaning."""
+
+_LEANINGS: Mapping[Finding, Outcome] = {
+    "held": "leans towards held",
+    "did not hold": "leans towards not held",
+}
+OUTCOMES: tuple[Outcome, ...] = (
+    *("held", "did not hold", *_LEANINGS.values()),
+    *("undecided", "not shown", "not tested"),
+)
+"""In the order of the headline."""
+
 Results = Mapping[str, TaskResults]
 Lines = Mapping[str, Line | None]
 
 RULE = (
     "The rule: a difference counts if the ranges over seeds do not overlap. That is a weak test: with "
-    "three seeds, ranges are disjoint by chance in one of ten pairs of equal optimisers, and with one seed "
-    "there is no range at all; the outcome then says so. Every optimiser is taken at its best rate of "
-    "those that were run. That rate is chosen by validation scores over the seeds with which all of its "
-    "rates were run, and these scores are among those that are then compared, so that a score is a little "
-    "too good, the more so the more rates were tried; and where all rates have one seed in common, another "
-    "rate may have a better mean. A score is the value after the last epoch. A run that diverged is worse "
-    "than any that did not; one that failed for another reason is drawn and not counted. “Undecided” means "
-    "that ranges overlap, that the claim holds so far but an optimiser of the comparison was not run, or, "
-    "where the claim is that one is the best, that the better one was tried at more rates. Smoke runs test "
-    "nothing."
+    "three seeds, ranges are disjoint by chance in one of ten pairs of equal optimisers. With fewer "
+    "than three seeds of anything that is compared, the result is a leaning and not an outcome. Every "
+    "optimiser is taken at its best rate of those that were run; where that is the smallest or the "
+    "largest of them, a better one may lie beyond, and the table says so. That rate is chosen by "
+    "validation scores over the seeds with which all of its rates were run, and these scores are among "
+    "those that are then compared, so that a score is a little too good, the more so the more rates "
+    "were tried; and where all rates have one seed in common, another rate may have a better mean. A "
+    "score is the value after the last epoch. A run that diverged is worse than any that did not; one "
+    "that failed for another reason is drawn and not counted. “Undecided” means that ranges overlap, "
+    "that the claim holds so far but an optimiser of the comparison was not run, that two optimisers "
+    "were compared at one rate each and not the same, or, where the claim is that one is the best, that"
+    " the better one was tried at more rates. “Not shown” means that the claim is about rivals that "
+    "fail, and that they were not tuned enough to say so. Smoke runs test nothing."
 )
 
 
@@ -38,15 +61,29 @@ RULE = (
 class Judgement:
     """What records say of a claim."""
 
-    outcome: Outcome
+    finding: Finding
     measured: str
     scale: str = wording.NOTHING
     fewest_seeds: int | None = None  # of any score that was compared
 
     @property
-    def rests_on_one_seed(self) -> bool:
-        """Whether the outcome might be the luck of one run."""
-        return self.fewest_seeds == 1 and self.outcome in ("held", "did not hold")
+    def outcome(self) -> Outcome:
+        """The finding, or a leaning towards it if there were too few seeds.
+
+        Example:
+            >>> Judgement("held", "", fewest_seeds=3).outcome
+            'held'
+            >>> Judgement("did not hold", "", fewest_seeds=1).outcome
+            'leans towards not held'
+        """
+        if (self.fewest_seeds or 0) >= MIN_SEEDS:
+            return self.finding
+        return _LEANINGS.get(self.finding, self.finding)
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the scores speak against the claim, however few they are."""
+        return self.finding == "did not hold"
 
 
 @dataclass(frozen=True)
@@ -59,6 +96,7 @@ class Claim:
         text: the statement.
         task: the task that tests it, or "" if several do.
         judge: the test.
+        withdrawn: why we no longer say that it held; told until records decide the matter.
     """
 
     key: str
@@ -66,27 +104,29 @@ class Claim:
     text: str
     task: str
     judge: Callable[[Results], Judgement]
+    withdrawn: str = ""
+
+    def told(self, judgement: Judgement) -> str:
+        """Write what was measured and, if that does not show the claim, why it was withdrawn."""
+        if self.withdrawn and judgement.finding == "not shown":
+            return f"{judgement.measured}. **Withdrawn.** {self.withdrawn}"
+        return judgement.measured
 
 
 def headline(judgements: Iterable[Judgement]) -> str:
-    """Count the outcomes, and those that rest on one seed.
+    """Count the outcomes.
 
     Example:
         >>> headline([Judgement("held", "", fewest_seeds=1), Judgement("held", "", fewest_seeds=3)])
-        'Of 2 claims: 2 held (1 of them on one seed).'
+        'Of 2 claims: 1 held, 1 leaning towards held.'
     """
-    judged = list(judgements)
-    words = []
-    outcomes: tuple[Outcome, ...] = ("held", "did not hold", "undecided", "not tested")
-    for outcome in outcomes:
-        same = [judgement for judgement in judged if judgement.outcome == outcome]
-        num_weak = sum(judgement.rests_on_one_seed for judgement in same)
-        if same:
-            words.append(
-                f"{len(same)} {outcome}"
-                + (f" ({num_weak} of them on one seed)" if num_weak else "")
-            )
-    return f"Of {len(judged)} claims: {', '.join(words)}."
+    counts = Counter(judgement.outcome for judgement in judgements)
+    words = [
+        f"{counts[outcome]} {outcome.replace('leans', 'leaning')}"
+        for outcome in OUTCOMES
+        if counts[outcome]
+    ]
+    return f"Of {counts.total()} claims: {', '.join(words)}."
 
 
 def tested(results: Results, task: str) -> TaskResults | None:
@@ -108,11 +148,11 @@ def best_of(results: Results, task: str, favourite: str, lineup: Iterable[str]) 
     if found is None:
         return not_tested(results, task)
     lines = found.pick(lineup)
-    outcome = leads(lines, favourite)
-    return Judgement(outcome, describe(lines), found.scale, fewest_seeds(scores_of(lines).values()))
+    finding = leads(lines, favourite)
+    return Judgement(finding, describe(lines), found.scale, fewest_seeds(scores_of(lines).values()))
 
 
-def leads(lines: Lines, favourite: str) -> Outcome:
+def leads(lines: Lines, favourite: str) -> Finding:
     """Judge whether one line has the best score of several; None stands for what was not run."""
     ran = {name: line for name, line in lines.items() if line and line.score}
     best = ran.pop(favourite, None)

@@ -24,10 +24,13 @@ pre { padding: .7rem .9rem; overflow-x: auto; }
 pre code { padding: 0; background: none; }
 details { margin: .6rem 0; }
 summary { cursor: pointer; color: #0b5394; }
-span.held, span.did-not-hold, span.undecided, span.not-tested { white-space: nowrap; font-weight: 600; }
+td > span { white-space: nowrap; font-weight: 600; }
 span.held { color: #00694d; }
 span.did-not-hold { color: #a63c00; }
-span.undecided { color: #5b5b00; }
+span.leans-towards-held, span.leans-towards-not-held { white-space: normal; font-weight: 400; }
+span.leans-towards-held { color: #00694d; }
+span.leans-towards-not-held { color: #a63c00; }
+span.undecided, span.not-shown { color: #5b5b00; }
 span.not-tested { color: #6a6a6a; font-weight: 400; }
 nav { columns: 2; font-size: .92rem; max-width: 60rem; }
 nav ul { margin: 0; padding-left: 1.1rem; }

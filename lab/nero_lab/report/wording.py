@@ -5,7 +5,7 @@ import re
 from html import escape
 
 from nero.bench.report import human_bytes
-from nero_lab.report.results import Line
+from nero_lab.report.results import Line, TaskResults
 from nero_lab.report.scores import Score
 
 MINUS = "\N{MINUS SIGN}"
@@ -97,8 +97,28 @@ def best_in_words(line: Line) -> str:
     """Write the score of an optimiser at its best rate, and of how many rates it is the best."""
     if line.score is None:
         return "not run"
-    choice = f"best of {len(line.rates)} rates" if line.is_tuned else "the only rate"
-    return f"{in_words(line.score)} at lr {line.best.lr:g}, {choice}"
+    return f"{in_words(line.score)} at lr {line.best.lr:g}, {choice(line)}"
+
+
+def choice(line: Line) -> str:
+    """Write of how many rates the best is the best, and whether a better one may lie beyond them."""
+    if not line.is_tuned:
+        return "the only rate"
+    end = f" and the {line.end_of_rates} of them" if line.end_of_rates else ""
+    return f"best of {len(line.rates)} rates{end}"
+
+
+def parameters(results: TaskResults) -> str:
+    """Write how large the network was, and how large it is at paper scale if it was shrunk.
+
+    The size at paper scale is rounded to three digits: 11.2M.
+    """
+    counts = sorted({run.config["num_parameters"] for run in results.runs})
+    text = span(f"{counts[0]:,}", f"{counts[-1]:,}")
+    full = results.task.paper_parameters
+    if full and full > counts[-1]:
+        text += f" of {full / 1e6:.3g}M"
+    return f"{text} parameters"
 
 
 def duration(seconds: float) -> str:

@@ -81,7 +81,8 @@ CGAN = Task(
         "trained here; the paper's FID, recorded as valid_fid where torch-fidelity is installed and "
         f"{INCEPTION_WEIGHTS} lies in data/{CACHE}, is on another scale.",
         "The paper gives neither widths, batch size, nor how many discriminator steps there are to "
-        "one of the generator; ours are 256 and 128 channels, 64, and one.",
+        "one of the generator; ours are 256 and 128 channels, 64, and one. The authors' code has a batch "
+        "size of 256.",
         "Spectral norm is in the discriminator only, and samples are drawn from the weights as they "
         "are; BigGAN has spectral norm in both and averages the generator's weights.",
         "Adam has beta1 = 0 in both players, as the paper says; the authors' code has 0.9 in the "

@@ -28,6 +28,8 @@ MNIST_REPARAM = Task(
     differences=(
         "Without a variant the weights are plain ones, as Nero wants them; the paper shows no Nero "
         "curve here, and the rate given for it is Nero's default.",
-        "Biases start at zero; the paper does not say.",
+        "Our layers have biases, which start at zero; the authors' have none. Without biases, in a probe "
+        "with one seed, our curve of sigma = 100 comes near theirs: after 40 steps 0.272, theirs 0.303, "
+        "and 0.744 as it is recorded here.",
     ),
 )

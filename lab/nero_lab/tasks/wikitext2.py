@@ -119,8 +119,11 @@ WIKITEXT2 = Task(
     lrs={"nero": 0.01, "sgd": 1.0, "adam": 0.0001, "lamb": 0.01},
     grids=PAPER_GRIDS,
     differences=(
-        "The paper does not describe the model; sizes, clipping and dropout are those of its authors' "
-        "code: no layer norm, embedding and decoder untied, gradient norm clipped at 0.25.",
+        "The paper does not describe the model; sizes and dropout are those of its authors' code: no "
+        "layer norm, embedding and decoder untied.",
+        "We clip the norm of the gradient at 0.25 for every optimiser; the authors' code does so for SGD "
+        "only. That helps Nero here: on a proxy of 100,000 tokens and 4 epochs, with one seed, its "
+        "perplexity is 731.8 with clipping and 817.4 without.",
         "The shortened recipe trains for 4 epochs and multiplies matrices in bfloat16.",
     ),
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
 ORDER = [
+    "numbers",
     "tables",
-    "arguments",
     "functional",
     "layout",
     "backends",
@@ -18,9 +18,7 @@ ORDER = [
     "baselines",
     "diagnostics",
     "theory",
-    "bench",
-    "planning",
-    "cli",
+    "tools",
 ]
 
 

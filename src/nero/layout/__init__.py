@@ -2,6 +2,7 @@
 
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
+from nero.layout.hidden import hidden_matrices
 from nero.layout.infer import NamedLayout, infer_layouts
 from nero.layout.registry import register_layout
 from nero.layout.spec import (
@@ -28,6 +29,7 @@ __all__ = [
     "Overrides",
     "Row",
     "describe",
+    "hidden_matrices",
     "infer_layouts",
     "layout_from_options",
     "layout_from_shape",

@@ -31,6 +31,9 @@ class TestInspect:
         error = capsys.readouterr().err
         assert "usage: nero inspect" in error
         assert "unrecognized arguments: --sideways" in error
+        with pytest.raises(SystemExit):
+            main(["--sideways", "inspect", "my_models:net"])
+        assert "unrecognized arguments: --sideways" in capsys.readouterr().err
 
     @pytest.mark.parametrize("is_terminal", [True, False])
     def test_prints_a_table_with_reasons(self, capsys, monkeypatch, is_terminal):

@@ -4,8 +4,10 @@ import json
 import sys
 
 import pytest
+import torch
 from torch import nn
 
+from nero.tools.arguments import CommandError
 from nero.tools.cli import main
 from nero.tools.plan.mesh import Ranks
 from nero.tools.plan.simulate import plan
@@ -54,7 +56,7 @@ def test_plans_for_any_model(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "llama-9b"], "'llama-9b' is none of llama-8b"),
+        (["--model", "llama-9b"], "'llama-9b' is none of gpt2-124m"),
         (["--model", "torch.nn:PReLU", "--mesh", "tp=2"], "tp_plan"),
         ([*TINY[1:], "--plot", "x.nothing", "--optimizers", "adamw"], "cannot write the picture"),
     ],
@@ -69,6 +71,20 @@ def test_says_that_there_is_no_matplotlib(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*TINY, "--plot", "plan.png"]) == 2
     assert "needs matplotlib" in capsys.readouterr().err
+
+
+class Odd(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.odd = nn.Parameter(value)
+
+
+def test_parameters_that_cannot_be_stepped_or_cut_are_named():
+    planned = plan(Odd(torch.zeros(4, 4, dtype=torch.complex64)), Ranks(fsdp=2))
+    assert "`odd` is torch.complex64" in planned.left_out["nero"]
+    assert "adamw" in planned.costs
+    with pytest.raises(CommandError, match="scalar parameters"):
+        plan(Odd(torch.zeros(())), Ranks(fsdp=2))
 
 
 @pytest.mark.parametrize("option", [["--mesh", "pp=2"], ["--optimizers", "sgd"]])
@@ -91,6 +107,9 @@ def test_output_paths_are_checked_before_the_work(capsys):
     with pytest.raises(SystemExit):
         main([*TINY, "--json", "no-such-folder/plan.json"])
     assert "there is no folder 'no-such-folder'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*TINY, "--json", "."])
+    assert "'.' is a folder, not a file" in capsys.readouterr().err
 
 
 def test_picture_that_cannot_be_drawn_leaves_the_table(tmp_path, capsys):

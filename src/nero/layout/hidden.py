@@ -45,7 +45,7 @@ def hidden_matrices(
         outer = {p for name in outer_layers for p in model.get_submodule(name).parameters()}
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            outer.add(module.weight)
+            outer.update(module.parameters(recurse=False))
     return [param for param in matrices if param.requires_grad and param not in outer]
 
 

@@ -38,13 +38,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def number_between(text: str, smallest: float, largest: float, what: str) -> float:
-    """Read a number, both ends allowed; ``what`` is what the message calls it.
-
-    Example:
-        >>> from nero.tools.arguments import number_between
-        >>> number_between("0.5", 0.0, 1.0, "a proportion")
-        0.5
-    """
+    """Read a number, both ends allowed; ``what`` is what the message calls it."""
     try:
         value = float(text)
     except ValueError:
@@ -55,13 +49,7 @@ def number_between(text: str, smallest: float, largest: float, what: str) -> flo
 
 
 def whole_number(smallest: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers.
-
-    Example:
-        >>> from nero.tools.arguments import whole_number
-        >>> whole_number(2)("60000")
-        60000
-    """
+    """Return a reader of whole numbers."""
 
     def read(text: str) -> int:
         digits = text.strip()

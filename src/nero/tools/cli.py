@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, (module, summary) in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary)
-        if name in argv[:1]:
+        if name in argv:
             command = import_module(module)
             subparser.description = command.__doc__
             command.add_arguments(subparser)

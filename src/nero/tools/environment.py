@@ -17,13 +17,7 @@ _PACKAGES = ("torch", "nero-optim", "numba", "numpy", "triton", "pytorch-optimiz
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return date, command, versions and machine.
-
-    Example:
-        >>> from nero.tools.environment import environment
-        >>> environment("cpu")["versions"]["torch"] == torch.__version__
-        True
-    """
+    """Return date, command, versions and machine."""
     return {
         "schema": 2,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -40,13 +34,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python, of torch and of those packages that are installed.
-
-    Example:
-        >>> from nero.tools.environment import versions
-        >>> sorted(versions(["numpy", "not-a-package"]))
-        ['numpy', 'python', 'torch']
-    """
+    """Return the versions of Python, of torch and of those packages that are installed."""
     found = {"python": platform.python_version()}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

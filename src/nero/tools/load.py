@@ -21,11 +21,6 @@ def load_model(
 
     Raises:
         CommandError: if there is no such callable, it needs arguments, or it returns something else.
-
-    Example:
-        >>> from nero.tools.load import load_model
-        >>> load_model("torch.nn:PReLU").weight.device.type
-        'meta'
     """
     known = known or {}
     build = known[target] if target in known else _find(target, known)

@@ -32,13 +32,7 @@ def muon(model: nn.Module, *, lr: float = 1e-3, fused: bool | None = None) -> li
 
 
 def state_bytes(optimizers: Iterable[Optimizer]) -> int:
-    """Return how many bytes of state this rank holds.
-
-    Example:
-        >>> from nero.tools.optimizers import state_bytes
-        >>> state_bytes([torch.optim.AdamW(nn.Linear(2, 2).parameters())])
-        0
-    """
+    """Return how many bytes of state this rank holds."""
     return num_bytes([list(optimizer.state.values()) for optimizer in optimizers])
 
 

@@ -19,17 +19,17 @@ def print_or_write(text: str, figures: dict[str, Any], path: str | None) -> None
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows one line of progress, if stderr is a terminal.
+def progress(what: str = "") -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows one line of progress, after ``what``, if stderr is a terminal.
 
     It draws only when it is called, between steps: a display that refreshed itself would run during them.
     """
 
-    def show(text: str) -> None:
+    def draw(text: str) -> None:
         if sys.stderr.isatty():
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     try:
-        yield show
+        yield lambda text: draw(f"{what}: {text}" if what else text)
     finally:
-        show("")
+        draw("")

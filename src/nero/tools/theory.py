@@ -8,13 +8,12 @@ import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from nero.numbers import json_values
 from nero.tables import aligned
 from nero.theory.generalisation import GeneralisationBound, generalisation_bound
-from nero.theory.weight_space import weight_space
+from nero.theory.weight_space import Spheres, WeightSpace, weight_space
 from nero.tools.arguments import CommandError, add_model_argument, number_between, whole_number
 from nero.tools.load import load_model
 
@@ -70,57 +69,20 @@ def run(args: argparse.Namespace) -> None:
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
-    if args.json:
-        print(json.dumps(json_values(as_dict(paper, exact)), indent=2))
-    else:
-        print(text(paper, exact))
-
-
-def text(paper: GeneralisationBound, exact: GeneralisationBound) -> str:
-    """Return two tables: the measure of one solution, layer by layer, and the bounds."""
-    space, angle = paper.space, paper.angle_rad
-    layers = [["parameter", "neurons", "fan-in", "sphere", "ln P, paper", "ln P, exact"]]
-    for s in space.spheres:
-        logs = (_number(s.log_measure(angle, is_exact=is_exact)) for is_exact in (False, True))
-        sizes = (f"{n:,}" for n in (s.num_neurons, s.fan_in, s.sphere_dim))
-        layers.append([s.name, *sizes, *logs])
-    totals = (_number(space.log_measure(angle, is_exact=is_exact)) for is_exact in (False, True))
-    layers.append(["all", f"{space.num_neurons:,}", "", f"{space.num_dims:,}", *totals])
-
-    both = (paper, exact)
-    bounds = [
-        ["", "paper", "exact"],
-        ["ln P of the version space", *(_number(b.log_measure) for b in both)],
-        [
-            "error rate, at most; from 1 on it says nothing",
-            *(_number(b.error_bound.linear) for b in both),
-        ],
-        ["the same, by the middle of Eq. 4", *(_number(b.error_bound.error) for b in both)],
-        ["n from which it is below 1", *(f"{b.samples_needed:,}" for b in both)],
-        ["ln K beyond which it is below 1", *(_number(b.log_solutions_needed) for b in both)],
-        ["ln K that fits, at most", "", _number(-space.log_measure(angle, is_exact=True))],
-    ]
-    title = (
-        f"alpha = {angle:g} rad, n = {paper.num_samples:,}, delta = {paper.delta:g}, "
-        f"ln K = {paper.log_solutions:g}"
-    )
-    return "\n".join([aligned(layers), *_left_out(space.left_out), "", title, aligned(bounds)])
+    figures = as_dict(paper, exact)
+    print(json.dumps(json_values(figures), indent=2) if args.json else text(figures))
 
 
 def as_dict(paper: GeneralisationBound, exact: GeneralisationBound) -> dict[str, Any]:
-    """Return the same figures as plain values, for JSON."""
+    """Return all figures, for JSON: the measure of one solution, layer by layer, and the bounds."""
     space, angle = paper.space, paper.angle_rad
-    layers = [
-        {
-            "name": s.name,
-            "num_neurons": s.num_neurons,
-            "fan_in": s.fan_in,
-            "sphere_dim": s.sphere_dim,
-            "log_measure_paper": s.log_measure(angle, is_exact=False),
-            "log_measure_exact": s.log_measure(angle, is_exact=True),
-        }
-        for s in space.spheres
-    ]
+
+    def measures(of: Spheres | WeightSpace) -> dict[str, float]:
+        names = {"log_measure_paper": False, "log_measure_exact": True}
+        return {n: of.log_measure(angle, is_exact=is_exact) for n, is_exact in names.items()}
+
+    sizes = ("name", "num_neurons", "fan_in", "sphere_dim")
+    layers = [{**{n: getattr(s, n) for n in sizes}, **measures(s)} for s in space.spheres]
     bounds = {
         name: {
             "log_measure": b.log_measure,
@@ -139,21 +101,51 @@ def as_dict(paper: GeneralisationBound, exact: GeneralisationBound) -> dict[str,
         "log_solutions_that_fit": -space.log_measure(angle, is_exact=True),
         "num_neurons": space.num_neurons,
         "num_dims": space.num_dims,
+        **measures(space),
         "layers": layers,
         "left_out": dict(space.left_out),
         "bounds": bounds,
     }
 
 
-def _left_out(left_out: Sequence[tuple[str, str]]) -> list[str]:
+def text(figures: dict[str, Any]) -> str:
+    """Return two tables: the measure of one solution, layer by layer, and the bounds."""
+    rows = [*figures["layers"], {**figures, "name": "all", "sphere_dim": figures["num_dims"]}]
+    columns = {
+        "name": "parameter",
+        "num_neurons": "neurons",
+        "fan_in": "fan-in",
+        "sphere_dim": "sphere",
+        "log_measure_paper": "ln P, paper",
+        "log_measure_exact": "ln P, exact",
+    }
+    layers = [[*columns.values()], *([_shown(row.get(c, "")) for c in columns] for row in rows)]
+    bounds = [["", *figures["bounds"]]]
+    for key, title in {
+        "log_measure": "ln P of the version space",
+        "linear": "error rate, at most; from 1 on it says nothing",
+        "error": "the same, by the middle of Eq. 4",
+        "samples_needed": "n from which it is below 1",
+        "log_solutions_needed": "ln K beyond which it is below 1",
+    }.items():
+        bounds.append([title, *(_shown(bound[key]) for bound in figures["bounds"].values())])
+    bounds.append(["ln K that fits, at most", "", _shown(figures["log_solutions_that_fit"])])
+    title = "alpha = {angle_rad:g} rad, n = {num_samples:,}, delta = {delta:g}, ln K = {log_solutions:g}"
+    left_out = _left_out(figures["left_out"])
+    return "\n".join([aligned(layers), *left_out, "", title.format(**figures), aligned(bounds)])
+
+
+def _left_out(reasons: dict[str, str]) -> list[str]:
     """Say in one line how many parameters have no sphere, and why."""
-    counts = Counter(reason for _, reason in left_out)
+    counts = Counter(reasons.values())
     shown = ", ".join(f"{num} x {reason}" for reason, num in counts.items())
     return [f"left out, because no sphere describes them: {shown}"] if counts else []
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+def _shown(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _angle(text: str) -> float:

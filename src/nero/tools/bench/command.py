@@ -5,8 +5,9 @@ alone meanwhile.
 """
 
 import argparse
+import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -92,19 +93,22 @@ def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor])
     if args.device == "cuda" and not torch.cuda.is_available():
         raise CommandError("torch sees no CUDA device")
     chosen = {name: competitors[name] for name in args.optimizers}
+    # On a GPU the number of CPU threads hardly matters: once is enough.
+    threads = args.threads if args.device == "cpu" else args.threads[-1:]
+    evict = {} if args.evict_mb is None else {"evict_bytes": int(args.evict_mb * 2**20)}
     report = Report(environment(args.device))
-    with progress() as show:
-        for name in args.shapes:
-            for options in _options(args):
-                where = f"{name}, {options.threads} threads" if args.device == "cpu" else name
-                result = measure_model(
-                    name,
-                    MODELS[name],
-                    chosen,
-                    options,
-                    on_progress=lambda what, where=where: show(f"{where}: {what}"),  # type: ignore[misc]
-                )
-                report.results.append(result)
+    for name, num in itertools.product(args.shapes, threads):
+        options = Options(
+            dtype=getattr(torch, args.dtype),
+            device=args.device,
+            threads=num,
+            rounds=args.rounds,
+            settle_seconds=args.settle_ms / 1000,
+            **evict,
+        )
+        with progress(f"{name}, {num} threads") as show:
+            result = measure_model(name, MODELS[name], chosen, options, on_progress=show)
+        report.results.append(result)
     return report
 
 
@@ -115,21 +119,6 @@ def write_report(report: Report, path: str | None) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
     text = f"{env['date']}, {machine}\n{versions}\n\n{report.tables()}"
     print_or_write(text, report.as_dict(), path)
-
-
-def _options(args: argparse.Namespace) -> Iterator[Options]:
-    # On a GPU the number of CPU threads hardly matters: once is enough.
-    threads = args.threads if args.device == "cpu" else args.threads[-1:]
-    evict = {} if args.evict_mb is None else {"evict_bytes": int(args.evict_mb * 2**20)}
-    for num in threads:
-        yield Options(
-            dtype=getattr(torch, args.dtype),
-            device=args.device,
-            threads=num,
-            rounds=args.rounds,
-            settle_seconds=args.settle_ms / 1000,
-            **evict,
-        )
 
 
 def _non_negative(text: str) -> float:

@@ -16,12 +16,6 @@ def temporary_bytes(step: Callable[[], object], *, device: str) -> int:
     On CPU the profiler's record of allocations is summed up. It does not see memory that bypasses torch
     (NumPy's, a kernel's own) or that other Python threads allocate: ``benchmarks/`` therefore also
     watches the resident size of a process. On CUDA it is the allocator's own peak.
-
-    Example:
-        >>> from nero.tools.bench.memory import temporary_bytes
-        >>> weight = torch.ones(1000)
-        >>> temporary_bytes(lambda: weight.add_(weight * 2), device="cpu") >= 4000
-        True
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -70,14 +64,6 @@ def batches_that_fit(
 
     One batch is best, because ratios exist only within one. Where it is too large, those of ``always``,
     which keep next to no state, are part of each.
-
-    Example:
-        >>> from nero.tools.bench.competitors import COMPETITORS
-        >>> from nero.tools.bench.memory import batches_that_fit
-        >>> batches_that_fit(COMPETITORS, parameter_bytes=100, available=300)
-        ([['sgd-fused', 'adamw-fused', 'nero', 'nero-fused', 'nero-plain']], [])
-        >>> batches_that_fit(COMPETITORS, parameter_bytes=100, available=199)
-        ([['sgd-fused', 'nero', 'nero-fused', 'nero-plain']], ['adamw-fused'])
     """
 
     def fits(names: Sequence[str]) -> bool:

@@ -81,15 +81,6 @@ def measure_model(
     """Time one step of every competitor on one model, and measure its state and temporaries.
 
     Sets torch's number of threads while it runs.
-
-    Example:
-        >>> from nero.tools.bench.competitors import COMPETITORS
-        >>> from nero.tools.bench.run import Options, measure_model
-        >>> from nero.tools.models import MODELS
-        >>> quick = Options(rounds=2, settle_seconds=0, evict_bytes=2**16)
-        >>> result = measure_model("mlp-tiny", MODELS["mlp-tiny"], COMPETITORS, quick)
-        >>> result.optimizers["adamw-fused"].state_bytes > result.parameter_bytes
-        True
     """
     with torch.device("meta"):
         num_parameters = sum(p.numel() for p in build().parameters())
@@ -101,9 +92,10 @@ def measure_model(
         device=options.device,
         threads=options.threads,
     )
-    reasons = {n: _why_not(each, num_parameters, options) for n, each in competitors.items()}
-    result.left_out = {n: why for n, why in reasons.items() if why}
-    able = {n: each for n, each in competitors.items() if not reasons[n]}
+    for each, competitor in competitors.items():
+        if why := _why_not(competitor, num_parameters, options):
+            result.left_out[each] = why
+    able = {n: each for n, each in competitors.items() if n not in result.left_out}
     # Weights and gradients, and while the model is built its weights in float32.
     room = available_bytes(options.device) * 0.9 - 2 * result.parameter_bytes
     if room < max(4 * num_parameters - result.parameter_bytes, 0):

@@ -81,15 +81,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Timings:
-    """The samples of every step, one per round, so that equal positions are neighbours in time.
-
-    Example:
-        >>> from nero.tools.bench.timing import Sample, Timings
-        >>> quiet = [Sample(s, s, 1.0) for s in (2.0, 4.0, 2.0)]
-        >>> twice = [Sample(2 * s, 2 * s, 1.0) for s in (2.0, 4.0, 2.0)]
-        >>> Timings({"a": quiet, "b": twice}).ratios("b", "a")
-        [2.0, 2.0, 2.0]
-    """
+    """The samples of every step, one per round, so that equal positions are neighbours in time."""
 
     samples: Mapping[str, Sequence[Sample]]
 
@@ -204,24 +196,16 @@ def _timed(
 ) -> tuple[float, float | None]:
     if synchronize is not None:
         synchronize()
-        start = time.perf_counter()
-        step()
-        synchronize()
-        return time.perf_counter() - start, None
     cpu_start, start = time.process_time(), time.perf_counter()
     step()
+    if synchronize is not None:
+        synchronize()
     seconds = time.perf_counter() - start
-    return seconds, time.process_time() - cpu_start
+    return seconds, time.process_time() - cpu_start if synchronize is None else None
 
 
 class OthersClock:
-    """How busy other processes keep the machine, from one call of `share` to the next.
-
-    Example:
-        >>> from nero.tools.bench.timing import OthersClock
-        >>> OthersClock().share() >= 0
-        True
-    """
+    """How busy other processes keep the machine, from one call of `share` to the next."""
 
     def __init__(self) -> None:
         self._last = self._now()

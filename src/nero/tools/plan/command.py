@@ -59,17 +59,10 @@ def run(args: argparse.Namespace) -> None:
     if args.plot is not None:
         figure_class()  # before minutes of work, not after
     plans = []
-    with progress() as show:
-        for ranks in args.mesh or [Ranks(fsdp=8)]:
-            where = f"{args.model} on {ranks.size:,} ranks"
+    for ranks in args.mesh or [Ranks(fsdp=8)]:
+        with progress(f"{args.model} on {ranks.size:,} ranks") as show:
             plans.append(
-                plan(
-                    model,
-                    ranks,
-                    name=args.model,
-                    optimizers=args.optimizers,
-                    on_progress=lambda what, where=where: show(f"{where}: {what}"),  # type: ignore[misc]
-                )
+                plan(model, ranks, name=args.model, optimizers=args.optimizers, on_progress=show)
             )
     figures = {**environment("cpu"), "plans": [each.as_dict() for each in plans]}
     print_or_write("\n\n".join(map(table, plans)), figures, args.json)

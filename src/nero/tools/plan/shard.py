@@ -60,7 +60,10 @@ def parallel_styles(model: nn.Module) -> "dict[str, ParallelStyle]":
     """Read the model's ``tp_plan``, an attribute or a method without arguments.
 
     It maps names, with ``*`` for any one part, to ``"colwise"``, ``"rowwise"`` or a style of torch's.
+    Suffixes as in ``"colwise_rep"`` concern activations, so they do not matter here.
     """
+    from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+
     offered: Any = getattr(model, "tp_plan", None)
     offered = offered() if callable(offered) else offered
     if not offered:
@@ -69,7 +72,18 @@ def parallel_styles(model: nn.Module) -> "dict[str, ParallelStyle]":
             "or give the model an attribute or a method tp_plan, a dict such as "
             '{"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}'
         )
-    return {name: _style(name, kind) for name, kind in offered.items()}
+    styles: dict[str, ParallelStyle] = {}
+    for name, kind in offered.items():
+        words = kind.split("_") if isinstance(kind, str) else []
+        if isinstance(kind, ParallelStyle):
+            styles[name] = kind
+        elif "colwise" in words or "rowwise" in words:
+            styles[name] = ColwiseParallel() if "colwise" in words else RowwiseParallel()
+        else:
+            raise CommandError(
+                f"tp_plan says {kind!r} of {name!r}; it must be colwise, rowwise or a style of torch's"
+            )
+    return styles
 
 
 def tied_names(model: nn.Module) -> list[tuple[str, str]]:
@@ -94,19 +108,3 @@ def on_meta(model: nn.Module) -> nn.Module:
         model.to(torch.device("meta"))
         retie_(model, ties)
     return model
-
-
-def _style(name: str, kind: object) -> "ParallelStyle":
-    from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
-
-    if isinstance(kind, ParallelStyle):
-        return kind
-    # Others write colwise_rep and the like: what becomes of activations is nothing to an optimiser.
-    words = kind.split("_") if isinstance(kind, str) else []
-    if "colwise" in words:
-        return ColwiseParallel()
-    if "rowwise" in words:
-        return RowwiseParallel()
-    raise CommandError(
-        f"tp_plan says {kind!r} of {name!r}; it must be colwise, rowwise or a style of torch's"
-    )

@@ -1,6 +1,6 @@
 """What watching costs: ``python -m benchmarks.monitor_overhead --help``.
 
-Whole training steps of a GPT take turns within a round: one that nobody watches, one with an idle monitor,
+Whole training steps of a GPT take turns within a round: one without a monitor, one with an idle one,
 and one that is sampled. They are compared within the round, and rounds in which other processes used the
 machine are left out. The mean cost of a run follows: idle, and a sample every so many steps.
 """
@@ -37,7 +37,7 @@ class Rounds:
     num_disturbed: int = 0
 
     def overhead(self, kind: str) -> Spread | None:
-        """Return how much longer such a step takes than one that nobody watches, as a share of it."""
+        """Return how much longer such a step takes than one without a monitor, as a share of the latter."""
         pairs = zip(self.seconds[kind], self.seconds["alone"], strict=True)
         return spread([watched / alone - 1 for watched, alone in pairs])
 

@@ -20,8 +20,8 @@ def test_prints_a_table(capsys):
 
 def test_prints_json(capsys):
     assert main(["bench", *QUICK, "--threads", "1", "--dtype", "bfloat16", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (result,) = told["results"]
+    printed = json.loads(capsys.readouterr().out)
+    (result,) = printed["results"]
     assert result["dtype"] == "bfloat16"
     assert result["optimizers"]["nero"]["share_changed"] > 0.5
 

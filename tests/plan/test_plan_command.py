@@ -27,11 +27,11 @@ def test_prints_a_table(capsys):
 def test_prints_json(capsys):
     meshes = ["--mesh", "fsdp=2", "--mesh", "fsdp=4"]
     assert main([*TINY, *meshes, "--optimizers", "adamw,nero", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [plan["num_ranks"] for plan in told["plans"]] == [2, 4]
-    assert [*told["plans"][0]["costs"]] == ["adamw", "nero"]
-    assert told["plans"][1]["ranks"] == {"replicate": 1, "fsdp": 4, "tp": 1}
-    assert told["plans"][1]["costs"]["nero"]["communicated_bytes"] == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [plan["num_ranks"] for plan in printed["plans"]] == [2, 4]
+    assert [*printed["plans"][0]["costs"]] == ["adamw", "nero"]
+    assert printed["plans"][1]["ranks"] == {"replicate": 1, "fsdp": 4, "tp": 1}
+    assert printed["plans"][1]["costs"]["nero"]["communicated_bytes"] == 0
 
 
 def test_writes_json_and_a_picture_and_prints_the_table(tmp_path, capsys):
@@ -94,7 +94,7 @@ def test_refuses_unknown_names(option, capsys):
     assert "none of" in capsys.readouterr().err
 
 
-def test_frozen_parameters_cost_nobody_anything():
+def test_frozen_parameters_cost_nothing():
     layers = nn.Sequential(*(nn.Linear(16, 16, bias=False) for _ in range(4)))
     for layer in layers[1:]:
         layer.requires_grad_(False)

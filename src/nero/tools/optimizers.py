@@ -42,7 +42,7 @@ def num_bytes(tree: Any) -> int:
 
 
 def step_all(optimizers: Sequence[Optimizer]) -> Callable[[], object]:
-    """Return one call that lets every optimiser take a step; of one optimiser, its own ``step``."""
+    """Return one call that steps every optimiser; a single optimiser's own ``step``, without overhead."""
     if len(optimizers) == 1:
         return optimizers[0].step
     return lambda: [optimizer.step() for optimizer in optimizers]

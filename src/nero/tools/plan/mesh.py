@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from nero.tools.arguments import CommandError
 
 AXES = ("replicate", "fsdp", "tp")
-MAX_RANKS = 2**20
-"""Beyond this, a simulation takes minutes for the mesh alone."""
+MAX_RANKS = 2**18
+"""Larger than any cluster today; the time of a simulation grows with the ranks."""
 
 
 @dataclass(frozen=True)

@@ -6,31 +6,20 @@ Three memory streams are the least that any optimiser moves which touches every 
 own CPU kernel is: a serial kernel without the GIL, on one slice of the elements per thread.
 """
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
 import numpy as np
 import torch
-from numba.core import types
-from numba.extending import intrinsic
-from torch import nn
+from torch.optim import Optimizer
 
-from nero.bench import Stepper
-from nero.bench.rivals import SGD_LR
+from nero.backends.cpu.memory import pointer
+from nero.tools.bench.competitors import SGD_LR
 
 DECAY = np.float32(0.999)
 RATE = np.float32(-SGD_LR)
-
-
-@intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:
-    signature = types.CPointer(types.float32)(address)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return signature, generate
 
 
 @numba.njit(nogil=True, fastmath={"contract"}, cache=True)
@@ -38,8 +27,8 @@ def _axpby_(table: Any, decay: Any, rate: Any) -> None:
     # w <- decay * w + rate * g, for each (address of w, address of g, length) of the table
     for i in range(table.shape[0]):
         num = table[i, 2]
-        weight = numba.carray(_pointer(table[i, 0]), num)
-        grad = numba.carray(_pointer(table[i, 1]), num)
+        weight = numba.carray(pointer(table[i, 0], rate), num)
+        grad = numba.carray(pointer(table[i, 1], rate), num)
         for j in range(num):
             weight[j] = decay * weight[j] + rate * grad[j]
 
@@ -72,35 +61,25 @@ def slices(lengths: list[int], num_threads: int) -> list[list[tuple[int, int, in
     return parts
 
 
-def bare(model: nn.Module) -> Stepper:
-    """Return the bare loop over a contiguous float32 model."""
-    params = list(model.parameters())
-    num_threads = torch.get_num_threads()
-    parts = slices([p.numel() for p in params], num_threads)
-    pool = ThreadPoolExecutor(max(num_threads - 1, 1))
-    step = _Step(params, parts, pool)
-    return Stepper(step)
+class Bare(Optimizer):
+    """The bare loop over contiguous float32 parameters, as an optimiser that keeps no state."""
 
+    def __init__(self, params: Iterable[torch.nn.Parameter]) -> None:
+        super().__init__(params, {})
+        self._params = self.param_groups[0]["params"]
+        num_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(max(num_threads - 1, 1))
+        parts = slices([p.numel() for p in self._params], num_threads)
+        self._parts = [np.array(part, dtype=np.int64).reshape(-1, 3).T for part in parts]
 
-class _Step:
-    def __init__(
-        self,
-        params: list[nn.Parameter],
-        parts: list[list[tuple[int, int, int]]],
-        pool: ThreadPoolExecutor,
-    ) -> None:
-        self._params, self._pool = params, pool
-        self._index = [np.array([t for t, _, _ in part], dtype=np.int64) for part in parts]
-        self._first = [np.array([f for _, f, _ in part], dtype=np.int64) for part in parts]
-        self._num = [np.array([n for _, _, n in part], dtype=np.int64) for part in parts]
-
-    def __call__(self) -> None:
+    def step(self, closure: None = None) -> None:
+        """Let every thread do its slice."""
         # Gradients move between steps, so addresses are collected at each, as an optimiser must.
         weights = np.array([p.data_ptr() for p in self._params], dtype=np.int64)
         grads = np.array([p.grad.data_ptr() for p in self._params], dtype=np.int64)
         tables = [
-            np.stack([weights[i] + 4 * f, grads[i] + 4 * f, n], axis=1)
-            for i, f, n in zip(self._index, self._first, self._num, strict=True)
+            np.stack([weights[tensor] + 4 * first, grads[tensor] + 4 * first, num], axis=1)
+            for tensor, first, num in self._parts
         ]
         others = [self._pool.submit(_axpby_, t, DECAY, RATE) for t in tables[1:]]
         _axpby_(tables[0], DECAY, RATE)

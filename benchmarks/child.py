@@ -17,7 +17,8 @@ def first_step() -> dict[str, float]:
     from nero import Nero
 
     imported = time.perf_counter()
-    from nero.bench import MODELS, Workload
+    from nero.tools.bench.workload import Workload
+    from nero.tools.models import MODELS
 
     kinds = torch.nn.ModuleList([MODELS["gpt-tiny"](), MODELS["resnet-tiny"]()])
     workload = Workload(kinds, dtype=torch.float32, device="cpu")
@@ -32,17 +33,18 @@ def first_step() -> dict[str, float]:
     return {"import": imported - start, **spans}
 
 
-def resident(shape: str, rival: str, dtype: str, threads: str) -> dict[str, int | None]:
+def resident(shape: str, competitor: str, dtype: str, threads: str) -> dict[str, int | None]:
     """Return the rise of this process's peak size in a step."""
     import torch
 
-    from benchmarks.rivals import RIVALS
-    from benchmarks.shapes import SHAPES
-    from nero.bench import Workload
+    from benchmarks.competitors import COMPETITORS
+    from nero.tools.bench.workload import Workload
+    from nero.tools.models import MODELS
+    from nero.tools.optimizers import step_all
 
     torch.set_num_threads(int(threads))
-    workload = Workload(SHAPES[shape](), dtype=getattr(torch, dtype), device="cpu")
-    step = RIVALS[rival].build(workload.model).step
+    workload = Workload(MODELS[shape](), dtype=getattr(torch, dtype), device="cpu")
+    step = step_all(COMPETITORS[competitor].build(workload.model))
     for _ in range(2):
         step()
         workload.move_gradients_()

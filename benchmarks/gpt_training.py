@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.shapes import SHAPES
-from nero.arguments import output_file
+from nero.tools.arguments import output_file
+from nero.tools.models import MODELS
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, shape: str, batch: int) -> None:
     """Add the options of a command that trains a GPT."""
-    gpts = [name for name in SHAPES if name.startswith("gpt")]
+    gpts = [name for name in MODELS if name.startswith("gpt")]
     parser.add_argument("--shape", default=shape, choices=gpts)
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--length", type=int, default=128)

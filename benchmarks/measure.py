@@ -14,7 +14,9 @@ from typing import Any
 _ROOT = Path(__file__).parents[1]
 
 
-def resident_temporary_bytes(shape: str, rival: str, *, dtype: str, threads: int) -> int | None:
+def resident_temporary_bytes(
+    shape: str, competitor: str, *, dtype: str, threads: int
+) -> int | None:
     """Return by how much one step raises the peak resident size of a process; ``None`` if unknown.
 
     This sees what torch's allocator does not: NumPy's arrays, a kernel's own memory, other threads.
@@ -23,8 +25,8 @@ def resident_temporary_bytes(shape: str, rival: str, *, dtype: str, threads: int
     allocation of 64 kB or more back at once.
     """
     env = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    told = _ask_child("resident", shape, rival, dtype, str(threads), env=env)
-    value: int | None = told["temporary_bytes"]
+    printed = _ask_child("resident", shape, competitor, dtype, str(threads), env=env)
+    value: int | None = printed["temporary_bytes"]
     return value
 
 
@@ -49,5 +51,5 @@ def _ask_child(*args: str, env: dict[str, str]) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed

@@ -1,6 +1,6 @@
 """What watching costs: ``python -m benchmarks.monitor_overhead --help``.
 
-Whole training steps of a GPT take turns within a round: one that nobody watches, one with an idle monitor,
+Whole training steps of a GPT take turns within a round: one without a monitor, one with an idle one,
 and one that is sampled. They are compared within the round, and rounds in which other processes used the
 machine are left out. The mean cost of a run follows: idle, and a sample every so many steps.
 """
@@ -11,20 +11,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from benchmarks.gpt_training import add_arguments, random_tokens, train_once
-from benchmarks.shapes import SHAPES
 from nero import Nero
-from nero.bench import Spread, environment, spread
-from nero.bench.command import progress
-from nero.bench.timing import OTHERS_LIMIT, OthersClock
 from nero.diagnostics import TurningMonitor
+from nero.numbers import json_values
 from nero.tables import aligned
+from nero.tools.bench.timing import Spread, calm_rounds, spread
+from nero.tools.environment import environment
+from nero.tools.models import MODELS
+from nero.tools.output import progress
 
 KINDS = ("alone", "idle", "sampled")
 
@@ -37,7 +37,7 @@ class Rounds:
     num_disturbed: int = 0
 
     def overhead(self, kind: str) -> Spread | None:
-        """Return how much longer such a step takes than one that nobody watches, as a share of it."""
+        """Return how much longer such a step takes than one without a monitor, as a share of the latter."""
         pairs = zip(self.seconds[kind], self.seconds["alone"], strict=True)
         return spread([watched / alone - 1 for watched, alone in pairs])
 
@@ -59,13 +59,13 @@ def measure(
     max_layers: int | None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Rounds:
-    """Time training steps of each kind in turn; up to twice as many rounds are made as are wanted."""
-    made = Rounds({kind: [] for kind in KINDS})
-    others = OthersClock()
+    """Time training steps of each kind in turn, in rounds that nothing disturbed."""
     position = {"step": 0, "position": 0}
-    for num in range(2 * rounds + 1):
+
+    def run(num: int) -> dict[str, float]:
+        nonlocal position
         seconds = {}
-        # The order turns round, so that no kind always follows the same one.
+        # The order reverses, so that no kind always follows the same one.
         for kind in KINDS if num % 2 else reversed(KINDS):
             on_progress(f"round {num} of {rounds}, {kind}")
             tokens = random_tokens(model, batch, length)
@@ -79,17 +79,10 @@ def measure(
                 seconds[kind] = sum(train_once(model, tokens, optimizer.step))
                 position = monitor.state_dict()
                 assert (monitor.last_report is not None) == (kind == "sampled")
-        is_calm = others.share() <= OTHERS_LIMIT
-        if num == 0:  # it warms up
-            continue
-        if not is_calm:
-            made.num_disturbed += 1
-            continue
-        for kind in KINDS:
-            made.seconds[kind].append(seconds[kind])
-        if len(made.seconds["alone"]) >= rounds:
-            break
-    return made
+        return seconds
+
+    calm, num_disturbed = calm_rounds(run, rounds=rounds)
+    return Rounds({kind: [each[kind] for each in calm] for kind in KINDS}, num_disturbed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,9 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = SHAPES[args.shape]()
+    model = MODELS[args.shape]()
     try:
-        with progress() as tell:
+        with progress() as show:
             made = measure(
                 model,
                 Nero(model),
@@ -114,21 +107,23 @@ def main(argv: Sequence[str] | None = None) -> int:
                 length=args.length,
                 rounds=args.rounds,
                 max_layers=args.max_layers or None,
-                on_progress=tell,
+                on_progress=show,
             )
     finally:
         torch.set_num_threads(threads)
     print(
         f"{args.shape}, batch {args.batch} x {args.length}, {args.threads} threads, "
-        f"{args.max_layers or 'all'} layers a sample; {made.num_disturbed} rounds left out"
+        f"{args.max_layers or 'all'} layers per sample; {made.num_disturbed} rounds left out"
     )
     print(aligned(_rows(made)))
     mean = made.mean_overhead(args.every)
     if mean is not None:
         print(f"mean overhead with a sample every {args.every} steps: {mean:.2%}")
     if args.json:
-        packed = {**environment("cpu"), "options": vars(args), **_packed(made), "mean": mean}
-        Path(args.json).write_text(json.dumps(packed, indent=2) + "\n")
+        overheads = {kind: made.overhead(kind) for kind in KINDS}
+        figures = {**environment("cpu"), "options": vars(args), **vars(made)}
+        figures |= {"overhead": overheads, "mean": mean}
+        Path(args.json).write_text(json.dumps(json_values(figures), indent=2) + "\n")
     return 0
 
 
@@ -142,15 +137,6 @@ def _rows(made: Rounds) -> list[list[str]]:
         quartiles = f"{overhead.low:.2%} to {overhead.high:.2%}"
         rows.append([kind, f"{1000 * seconds.median:.4g}", f"{overhead.median:.2%}", quartiles])
     return rows
-
-
-def _packed(made: Rounds) -> dict[str, Any]:
-    overheads = {kind: made.overhead(kind) for kind in KINDS}
-    return {
-        "seconds": made.seconds,
-        "num_disturbed": made.num_disturbed,
-        "overhead": {kind: each and each._asdict() for kind, each in overheads.items()},
-    }
 
 
 if __name__ == "__main__":

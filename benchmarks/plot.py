@@ -1,18 +1,20 @@
-"""One bar chart a report."""
+"""One bar chart per report."""
 
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nero.bench import REFERENCES, ModelResult, Report
+from nero.tools.bench.competitors import REFERENCES
+from nero.tools.bench.report import Report
+from nero.tools.bench.run import ModelResult
 
 CUT = 6.0
 _OURS, _OTHERS = "#3f51b5", "#b0b6c3"
 
 
 def save_chart(report: Report, path: str | Path) -> None:
-    """Draw the median time of every rival, with quartiles: one panel for each model and thread count.
+    """Draw the median time of every optimiser, with quartiles: one panel for each model and thread count.
 
     Bars start at zero, so that lengths compare. Those beyond `CUT` times the reference are cut off and
     hatched, since Muon would leave nothing of the others.
@@ -20,9 +22,9 @@ def save_chart(report: Report, path: str | Path) -> None:
     results = [
         r
         for r in report.results
-        if any(x.milliseconds and x.does_the_work for x in r.rivals.values())
+        if any(x.milliseconds and x.does_the_work for x in r.optimizers.values())
     ]
-    heights = [0.3 * len(r.rivals) + 0.9 for r in results] or [1.0]
+    heights = [0.3 * len(r.optimizers) + 0.9 for r in results] or [1.0]
     figure = Figure(figsize=(9, sum(heights)), layout="constrained")
     panels = figure.subplots(max(len(results), 1), 1, squeeze=False, height_ratios=heights)[:, 0]
     for panel, result in zip(panels, results, strict=False):
@@ -32,13 +34,13 @@ def save_chart(report: Report, path: str | Path) -> None:
 
 def _draw(panel: Axes, result: ModelResult) -> None:
     measured = [
-        (name, rival, rival.milliseconds)
-        for name, rival in result.rivals.items()
-        if rival.milliseconds and rival.does_the_work
+        (name, step, step.milliseconds)
+        for name, step in result.optimizers.items()
+        if step.milliseconds and step.does_the_work
     ]
     medians = {name: times.median for name, _, times in measured}
     limit = CUT * next((medians[n] for n in REFERENCES if n in medians), min(medians.values()))
-    for y, (name, rival, times) in enumerate(measured):
+    for y, (name, step, times) in enumerate(measured):
         is_cut = times.median > limit
         panel.barh(
             y,
@@ -49,7 +51,7 @@ def _draw(panel: Axes, result: ModelResult) -> None:
             edgecolor="white",
             error_kw={"linewidth": 1},
         )
-        ratio = rival.ratios.get("sgd-fused")
+        ratio = step.ratios.get("sgd-fused")
         label = f"{times.median:,.3g} ms" if times.median < 100 else f"{times.median:,.0f} ms"
         label += f", {ratio.median:.2f} x SGD" if ratio else ""
         panel.text(min(times.high, limit) + limit / 100, y, label, va="center", fontsize=8)

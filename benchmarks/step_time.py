@@ -8,32 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.competitors import COMPETITORS
 from benchmarks.measure import first_step_seconds, resident_temporary_bytes
-from benchmarks.rivals import RIVALS
-from benchmarks.shapes import SHAPES
 from benchmarks.targets import verdicts
-from nero.arguments import output_file
-from nero.bench.command import add_arguments, make_report, progress, write_report
 from nero.tables import aligned
+from nero.tools.arguments import output_file
+from nero.tools.bench.command import add_arguments, make_report, write_report
+from nero.tools.output import progress
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark and return an exit code."""
     args = _parser().parse_args(argv)
     # In processes of their own, and before this one fills the memory.
-    with progress() as tell:
+    with progress() as show:
         latency = None
         if args.latency:
-            tell("first step, cold and from cache")
+            show("first step, cold and from cache")
             latency = first_step_seconds()
         resident: dict[str, dict[str, int | None]] = {}
         for shape in args.shapes if args.device == "cpu" else ():
-            for rival in (r for r in args.resident if r in args.rivals):
-                tell(f"{shape}: peak size of a process in a step of {rival}")
-                resident.setdefault(shape, {})[rival] = resident_temporary_bytes(
-                    shape, rival, dtype=args.dtype, threads=args.threads[-1]
+            for name in (n for n in args.resident if n in args.optimizers):
+                show(f"{shape}: peak size of a process in a step of {name}")
+                resident.setdefault(shape, {})[name] = resident_temporary_bytes(
+                    shape, name, dtype=args.dtype, threads=args.threads[-1]
                 )
-    report = make_report(args, models=SHAPES, rivals=RIVALS)
+    report = make_report(args, COMPETITORS)
     report.environment["commit"] = _commit()
     report.extra = {"first_step_seconds": latency, "resident_temporary_bytes": resident}
     write_report(report, args.json)
@@ -52,14 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
-    add_arguments(parser, models=SHAPES, rivals=RIVALS)
+    add_arguments(parser, COMPETITORS)
     parser.add_argument("--plot", type=output_file, metavar="FILE", help="draw a bar chart")
     parser.add_argument(
         "--resident",
         type=lambda text: [name for name in text.split(",") if name],
         default="nero,nero-plain,adamw-fused",
         metavar="NAME,...",
-        help="rivals whose peak process size in a step is measured; '' for none (%(default)s)",
+        help="optimisers whose peak process size in a step is measured; '' for none (%(default)s)",
     )
     parser.add_argument(
         "--no-latency", dest="latency", action="store_false", help="do not time first steps"
@@ -70,10 +70,10 @@ def _parser() -> argparse.ArgumentParser:
 def _print_extra(extra: dict[str, Any], parameter_bytes: dict[str, int]) -> None:
     if extra["resident_temporary_bytes"]:
         rows = [["temporary memory by peak process size", "bytes", "of parameters"]]
-        for shape, rivals in extra["resident_temporary_bytes"].items():
-            for rival, num in rivals.items():
+        for shape, nums in extra["resident_temporary_bytes"].items():
+            for name, num in nums.items():
                 share = "-" if num is None else f"{num / parameter_bytes[shape]:.2%}"
-                rows.append([f"{shape}, {rival}", "-" if num is None else f"{num:,}", share])
+                rows.append([f"{shape}, {name}", "-" if num is None else f"{num:,}", share])
         print("\n" + aligned(rows))
     if extra["first_step_seconds"]:
         names = [*extra["first_step_seconds"]["cold"]]
@@ -86,7 +86,7 @@ def _print_extra(extra: dict[str, Any], parameter_bytes: dict[str, int]) -> None
 def _commit() -> str | None:
     root = Path(__file__).parents[1]
     try:
-        told = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
             cwd=root,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
@@ -96,7 +96,7 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return told.stdout.strip()
+    return described.stdout.strip()
 
 
 if __name__ == "__main__":

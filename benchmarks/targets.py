@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nero.bench import ModelResult, Report
+from nero.tools.bench.report import Report
+from nero.tools.bench.run import ModelResult
 
-# Ratio of a rival to a reference, with two threads: at most, by shape.
+# Ratio of a step to a reference, with two threads: at most, by shape.
 RATIOS: dict[tuple[str, str, str], dict[str, float]] = {
     ("float32", "nero", "sgd-fused"): {
         "gpt2-124m": 1.0,
@@ -64,12 +65,12 @@ def verdicts(report: Report) -> list[Verdict]:
 def _of_model(result: ModelResult, resident: dict[str, Any]) -> Iterator[Verdict]:
     where = f"{result.model} {result.dtype}"
     for (dtype, name, to), limits in RATIOS.items():
-        rival = result.rivals.get(name)
-        if dtype == result.dtype and result.model in limits and rival and to in rival.ratios:
-            ratio = rival.ratios[to]
+        step = result.optimizers.get(name)
+        if dtype == result.dtype and result.model in limits and step and to in step.ratios:
+            ratio = step.ratios[to]
             measured = None if ratio is None else ratio.median
             yield Verdict(f"{where}: {name} / {to}", limits[result.model], measured)
-    nero, adamw = result.rivals.get("nero"), result.rivals.get("adamw-fused")
+    nero, adamw = result.optimizers.get("nero"), result.optimizers.get("adamw-fused")
     if nero:
         # Neither way of measuring sees everything: take the larger figure.
         most = max(nero.temporary_bytes, resident.get("nero") or 0)

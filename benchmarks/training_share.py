@@ -8,27 +8,29 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
+from benchmarks.competitors import COMPETITORS
 from benchmarks.gpt_training import add_arguments, random_tokens, train_once
-from benchmarks.rivals import RIVALS
-from benchmarks.shapes import SHAPES
-from nero.bench import Spread, environment, spread
-from nero.bench.command import progress
-from nero.bench.timing import OTHERS_LIMIT, OthersClock
+from nero.numbers import json_values
 from nero.tables import aligned
+from nero.tools.arguments import names_of
+from nero.tools.bench.timing import Spread, calm_rounds, spread
+from nero.tools.environment import environment
+from nero.tools.models import MODELS
+from nero.tools.optimizers import step_all
+from nero.tools.output import progress
 
-DEFAULT_RIVALS = "nero,adamw-fused,adamw-foreach,nero-plain"
+DEFAULT_OPTIMIZERS = "nero,adamw-fused,adamw-foreach,nero-plain"
 
 
 @dataclass
 class Times:
-    """Milliseconds of every training step of one rival, by part."""
+    """Milliseconds of every training step with one optimiser, by part."""
 
     gradient_ms: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
@@ -43,37 +45,29 @@ class Times:
 
 def train(
     model: nn.Module,
-    rivals: Sequence[str],
+    names: Sequence[str],
     *,
     batch: int,
     length: int,
     rounds: int,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Times]:
-    """Let rivals take turns at training one model, on random tokens.
+    """Let optimisers take turns at training one model, on random tokens."""
+    steps = {name: step_all(COMPETITORS[name].build(model)) for name in names}
 
-    Rounds in which other processes used the machine are left out; up to twice as many are made.
-    """
-    steps = {name: RIVALS[name].build(model).step for name in rivals}
-    times = {name: Times() for name in rivals}
-    others = OthersClock()
-    for num in range(2 * rounds + 1):
-        made = {}
+    def run(num: int) -> dict[str, tuple[float, float]]:
+        seconds = {}
         for name, step in steps.items():
             on_progress(f"round {num} of {rounds}, {name}")
-            tokens = random_tokens(model, batch, length)
-            made[name] = train_once(model, tokens, step)
-        is_calm = others.share() <= OTHERS_LIMIT
-        for name, (gradient_seconds, step_seconds) in made.items():
-            if num == 0:  # it warms up
-                continue
-            if is_calm:
-                times[name].gradient_ms.append(1000 * gradient_seconds)
-                times[name].step_ms.append(1000 * step_seconds)
-            else:
-                times[name].num_disturbed += 1
-        if all(len(each.step_ms) >= rounds for each in times.values()):
-            break
+            seconds[name] = train_once(model, random_tokens(model, batch, length), step)
+        return seconds
+
+    calm, num_disturbed = calm_rounds(run, rounds=rounds)
+    times = {}
+    for name in names:
+        gradient_ms = [1000 * seconds[name][0] for seconds in calm]
+        step_ms = [1000 * seconds[name][1] for seconds in calm]
+        times[name] = Times(gradient_ms, step_ms, num_disturbed)
     return times
 
 
@@ -83,34 +77,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.training_share", description=__doc__
     )
     add_arguments(parser, shape="gpt-small", batch=8)
-    parser.add_argument("--rivals", default=DEFAULT_RIVALS, metavar="NAME,...")
+    parser.add_argument(
+        "--optimizers",
+        type=names_of(COMPETITORS),
+        default=DEFAULT_OPTIMIZERS,
+        metavar="NAME,...",
+    )
     args = parser.parse_args(argv)
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    names = args.rivals.split(",")
     try:
-        with progress() as tell:
+        with progress() as show:
             times = train(
-                SHAPES[args.shape](),
-                names,
+                MODELS[args.shape](),
+                args.optimizers,
                 batch=args.batch,
                 length=args.length,
                 rounds=args.rounds,
-                on_progress=tell,
+                on_progress=show,
             )
     finally:
         torch.set_num_threads(threads)
     print(f"{args.shape}, batch {args.batch} x {args.length}, {args.threads} threads")
     print(aligned(_rows(times)))
     if args.json:
-        packed = {**environment("cpu"), "options": vars(args), "times": _packed(times)}
-        Path(args.json).write_text(json.dumps(packed, indent=2) + "\n")
+        shares = {name: {**vars(each), "share": each.share} for name, each in times.items()}
+        figures = {**environment("cpu"), "options": vars(args), "times": shares}
+        Path(args.json).write_text(json.dumps(json_values(figures), indent=2) + "\n")
     return 0
 
 
 def _rows(times: dict[str, Times]) -> list[list[str]]:
-    rows = [["rival", "gradient ms", "step ms", "share of the step", "quartiles", "left out"]]
+    rows = [["optimiser", "gradient ms", "step ms", "share of the step", "quartiles", "left out"]]
     for name, each in times.items():
         gradient, step, share = spread(each.gradient_ms), spread(each.step_ms), each.share
         left_out = f"{each.num_disturbed}/{each.num_disturbed + len(each.step_ms)}"
@@ -121,13 +120,6 @@ def _rows(times: dict[str, Times]) -> list[list[str]]:
         medians = f"{gradient.median:.4g}", f"{step.median:.4g}", f"{share.median:.2%}"
         rows.append([name, *medians, quartiles, left_out])
     return rows
-
-
-def _packed(times: dict[str, Times]) -> dict[str, Any]:
-    return {
-        name: {**asdict(each), "share": each.share and each.share._asdict()}
-        for name, each in times.items()
-    }
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 from nero import Nero
-from nero.bench.models import GPT
+from nero.tools.models import GPT
 
 CONTEXT, BATCH = 64, 8
 

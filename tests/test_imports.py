@@ -8,8 +8,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
 ORDER = [
+    "numbers",
     "tables",
-    "arguments",
+    "core",
     "functional",
     "layout",
     "backends",
@@ -18,9 +19,7 @@ ORDER = [
     "baselines",
     "diagnostics",
     "theory",
-    "bench",
-    "planning",
-    "cli",
+    "tools",
 ]
 
 

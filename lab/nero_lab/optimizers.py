@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
+from nero.layout import hidden_matrices
 from nero_lab.errors import ConfigError
 from nero_lab.task import FINE_GRID, PAPER_GRID
 
@@ -146,7 +147,7 @@ def _decayed(model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
+def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """Return the matrices between the first and the last layer, which Muon is meant for."""
     outer = getattr(model, "outer_layers", None)
     if outer is None:
@@ -154,8 +155,7 @@ def _hidden_matrices(model: nn.Module) -> list[torch.Tensor]:
             f"Muon is for the matrices between the first and the last layer, and {type(model).__name__} "
             "does not say which those are: give it outer_layers, the names of all other layers"
         )
-    is_outer = {id(param) for name in outer for param in model.get_submodule(name).parameters()}
-    return [param for param in model.parameters() if param.ndim == 2 and id(param) not in is_outer]
+    return hidden_matrices(model, outer_layers=outer)
 
 
 _NERO = (0.01, 0.03, 0.06, 0.1, 0.2)

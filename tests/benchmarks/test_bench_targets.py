@@ -1,11 +1,13 @@
 """Are promises judged by the right figures?"""
 
 from benchmarks.targets import verdicts
-from nero.bench import ModelResult, Report, RivalResult, Spread
+from nero.tools.bench.report import Report
+from nero.tools.bench.run import ModelResult, StepResult
+from nero.tools.bench.timing import Spread
 
 
-def rival(state_bytes, temporary_bytes=0, **ratios):
-    return RivalResult(
+def step(state_bytes, temporary_bytes=0, **ratios):
+    return StepResult(
         milliseconds=Spread(1.0, 1.0, 1.0, 15),
         ratios={
             to.replace("_", "-"): ratio and Spread(ratio, ratio, ratio, 15)
@@ -20,11 +22,11 @@ def rival(state_bytes, temporary_bytes=0, **ratios):
 
 
 def test_verdicts():
-    rivals = {
-        "nero": rival(1, 10, sgd_fused=1.2, adamw_fused=0.5, bare=None),
-        "adamw-fused": rival(1000, sgd_fused=2.0),
+    steps = {
+        "nero": step(1, 10, sgd_fused=1.2, adamw_fused=0.5, bare=None),
+        "adamw-fused": step(1000, sgd_fused=2.0),
     }
-    options = {"parameter_bytes": 10_000, "dtype": "float32", "device": "cpu", "rivals": rivals}
+    options = {"parameter_bytes": 10_000, "dtype": "float32", "device": "cpu", "optimizers": steps}
     results = [ModelResult("gpt2-124m", 10, threads=n, **options) for n in (1, 2)]
     extra = {
         "resident_temporary_bytes": {"gpt2-124m": {"nero": 200}},

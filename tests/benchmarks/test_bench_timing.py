@@ -2,10 +2,18 @@
 
 import pytest
 
-from nero.bench import RIVALS, Sample, Timings, interleave, spread
-from nero.bench.memory import plan_sittings
-from nero.bench.rivals import Rival
-from nero.bench.timing import _order
+from nero.tools.bench.competitors import COMPETITORS, Competitor
+from nero.tools.bench.memory import batches_that_fit
+from nero.tools.bench.timing import (
+    OthersClock,
+    Sample,
+    Spread,
+    Timings,
+    _order,
+    calm_rounds,
+    interleave,
+    spread,
+)
 
 
 def calm(*seconds):
@@ -43,8 +51,8 @@ def test_work_on_a_gpu_has_no_cpu_time():
 
 def test_spread_of_few_values():
     assert spread([]) is None
-    assert spread([2.0]) == (2, 2, 2, 1)
-    assert spread([1.0, 2.0]) == (1.5, 1.25, 1.75, 2)
+    assert spread([2.0]) == Spread(2, 2, 2, 1)
+    assert spread([1.0, 2.0]) == Spread(1.5, 1.25, 1.75, 2)
 
 
 def test_every_step_runs_once_a_round_after_a_probe():
@@ -73,13 +81,23 @@ def test_order_gives_everyone_every_place():
     assert before_b == {"a", "c"}
 
 
-def test_sittings_fit_into_memory():
-    core = {name: rival for name, rival in RIVALS.items() if name != "nero-fused"}
-    rivals = {**core, "lamb": Rival(RIVALS["nero"].build, state_copies=2, temporary_copies=1)}
-    sittings, misfits = plan_sittings(rivals, parameter_bytes=100, available=300)
-    assert sittings == [[*core], ["sgd-fused", "nero", "lamb"]]
+def test_batches_fit_into_memory():
+    core = {name: each for name, each in COMPETITORS.items() if name != "nero-fused"}
+    lamb = Competitor(COMPETITORS["nero"].build, state_copies=2, temporary_copies=1)
+    everyone = {**core, "lamb": lamb}
+    batches, misfits = batches_that_fit(everyone, parameter_bytes=100, available=300)
+    assert batches == [[*core], ["sgd-fused", "nero", "lamb"]]
     assert misfits == []
-    assert plan_sittings(rivals, parameter_bytes=100, available=1000)[0] == [[*rivals]]
-    sittings, misfits = plan_sittings(rivals, parameter_bytes=100, available=10)
-    assert sittings == [["sgd-fused", "nero"]]
+    assert batches_that_fit(everyone, parameter_bytes=100, available=1000)[0] == [[*everyone]]
+    batches, misfits = batches_that_fit(everyone, parameter_bytes=100, available=10)
+    assert batches == [["sgd-fused", "nero"]]
     assert misfits == ["adamw-fused", "nero-plain", "lamb"]
+    assert batches_that_fit(everyone, parameter_bytes=100, available=-1) == ([], [*everyone])
+
+
+def test_rounds_that_others_disturbed_are_left_out(monkeypatch):
+    shares = iter([0.0, 0.5, 0.0, 0.5, 0.0, 0.0])
+    monkeypatch.setattr(OthersClock, "share", lambda self: next(shares))
+    assert calm_rounds(lambda num: num, rounds=2) == ([2, 4], 2)  # round 0 warms up
+    monkeypatch.setattr(OthersClock, "share", lambda self: 0.5)
+    assert calm_rounds(lambda num: num, rounds=2) == ([], 4)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from nero.cli import main
+from nero.tools.cli import main
 
 QUICK = ["--shapes", "mlp-tiny", "--rounds", "2", "--settle-ms", "0", "--evict-mb", "0.1"]
 
@@ -20,17 +20,17 @@ def test_prints_a_table(capsys):
 
 def test_prints_json(capsys):
     assert main(["bench", *QUICK, "--threads", "1", "--dtype", "bfloat16", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (result,) = told["results"]
+    printed = json.loads(capsys.readouterr().out)
+    (result,) = printed["results"]
     assert result["dtype"] == "bfloat16"
-    assert result["rivals"]["nero"]["share_changed"] > 0.5
+    assert result["optimizers"]["nero"]["share_changed"] > 0.5
 
 
 def test_writes_json_and_prints_the_table(tmp_path, capsys):
     out = tmp_path / "bench.json"
-    assert main(["bench", *QUICK, "--rivals", "nero", "--json", str(out)]) == 0
+    assert main(["bench", *QUICK, "--optimizers", "nero", "--json", str(out)]) == 0
     assert "mlp-tiny" in capsys.readouterr().out
-    assert [*json.loads(out.read_text())["results"][0]["rivals"]] == ["nero"]
+    assert [*json.loads(out.read_text())["results"][0]["optimizers"]] == ["nero"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -40,7 +40,7 @@ def test_says_that_there_is_no_gpu(capsys):
 
 
 def test_kernel_for_gpus_is_left_out_on_a_cpu_and_says_why(capsys):
-    assert main(["bench", *QUICK, "--rivals", "nero,nero-fused", "--json"]) == 0
+    assert main(["bench", *QUICK, "--optimizers", "nero,nero-fused", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["left_out"] == {"nero-fused": "on CPUs, nero is the fused one"}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nero.cli import main
+from nero.tools.cli import main
 
 
 @pytest.fixture
@@ -25,6 +25,16 @@ def in_folder(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("in_folder")
 class TestInspect:
+    def test_shows_its_own_usage(self, capsys):
+        with pytest.raises(SystemExit):
+            main(["inspect", "my_models:net", "--sideways"])
+        error = capsys.readouterr().err
+        assert "usage: nero inspect" in error
+        assert "unrecognized arguments: --sideways" in error
+        with pytest.raises(SystemExit):
+            main(["--sideways", "inspect", "my_models:net"])
+        assert "unrecognized arguments: --sideways" in capsys.readouterr().err
+
     @pytest.mark.parametrize("is_terminal", [True, False])
     def test_prints_a_table_with_reasons(self, capsys, monkeypatch, is_terminal):
         monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
@@ -56,6 +66,10 @@ class TestInspect:
         ("target", "message"),
         [
             ("my_models", "MODULE:CALLABLE"),
+            (":net", "MODULE:CALLABLE"),
+            (".my_models:net", "MODULE:CALLABLE"),
+            ("../my_models:net", "MODULE:CALLABLE"),
+            ("builtins:dict", "returned dict"),
             ("no_such_module:net", "cannot import 'no_such_module'"),
             ("my_models:nothing", "has no attribute 'nothing'"),
             ("my_models:needs", "cannot be called without arguments"),

@@ -15,7 +15,7 @@ def test_the_command(tmp_path, capsys):
     before = torch.get_num_threads()
     assert monitor_overhead.main([*size, "--rounds", "2", "--json", str(out)]) == 0
     assert torch.get_num_threads() == before
-    assert "8 layers a sample" in capsys.readouterr().out
+    assert "8 layers per sample" in capsys.readouterr().out
     told = json.loads(out.read_text())
     assert [*told["overhead"]] == ["alone", "idle", "sampled"]
 

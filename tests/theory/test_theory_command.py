@@ -7,19 +7,26 @@ import math
 import pytest
 from torch import nn
 
-from nero.theory.command import TheoryError, add_arguments, run_command
+from nero.tools import theory
+from nero.tools.arguments import CommandError
 
 ASKED = ["my_models:net", "--n", "1000", "--alpha", "0.2"]
 
 
-def run(arguments, model=None):
+@pytest.fixture
+def run(monkeypatch):
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    model = model or nn.Sequential(nn.Linear(20, 30), nn.BatchNorm1d(30), nn.Linear(30, 4))
-    run_command(parser.parse_args(arguments), model)
+    theory.add_arguments(parser)
+    net = nn.Sequential(nn.Linear(20, 30), nn.BatchNorm1d(30), nn.Linear(30, 4))
+
+    def run(arguments, model=net):
+        monkeypatch.setattr(theory, "load_model", lambda target: model)
+        theory.run(parser.parse_args(arguments))
+
+    return run
 
 
-def test_prints_tables(capsys):
+def test_prints_tables(run, capsys):
     run(ASKED)
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
@@ -29,7 +36,7 @@ def test_prints_tables(capsys):
     assert "alpha = 0.2 rad, n = 1,000, delta = 0.05, ln K = 0" in printed
 
 
-def test_prints_json(capsys):
+def test_prints_json(run, capsys):
     run([*ASKED, "--delta", "0.1", "--log-k", "3", "--constraint", "norm", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["layers"][0]["sphere_dim"] == 19
@@ -45,28 +52,29 @@ def test_prints_json(capsys):
     assert told["log_solutions_that_fit"] == pytest.approx(-sum(measures))
 
 
-def test_says_what_has_no_answer():
-    with pytest.raises(TheoryError, match="no parameter of the model has neurons on a sphere"):
+def test_says_what_has_no_answer(run):
+    with pytest.raises(CommandError, match="no parameter of the model has neurons on a sphere"):
         run(ASKED, nn.LayerNorm(4))
-    with pytest.raises(TheoryError, match="do not fit"):
+    with pytest.raises(CommandError, match="do not fit"):
         run([*ASKED, "--log-k", "1e6"])
-    with pytest.raises(TheoryError, match="0 or more, but is -inf"):
+    with pytest.raises(CommandError, match="0 or more, but is -inf"):
         run([*ASKED, "--log-k=-inf"])
-    with pytest.raises(TheoryError, match="no parameter of the model"):
+    with pytest.raises(CommandError, match="no parameter of the model"):
         run([*ASKED, "--constraint", "none"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["m:f", "--n", "1", "--alpha", "0.1"], "not a whole number from 2 on"),
+        (["m:f", "--n", "1", "--alpha", "0.1"], "'1' is not a whole number from 2"),
+        (["m:f", "--n", "9" * 400, "--alpha", "0.1"], "999...' is not a whole number from 2"),
         (["m:f", "--n", "10", "--alpha", "4"], "not an angle in radians"),
         (["m:f", "--n", "10", "--alpha", "five"], "not an angle in radians"),
         ([*ASKED, "--delta", "0"], "not a proportion"),
         (["m:f", "--n", "10"], "required: --alpha"),
     ],
 )
-def test_refuses_bad_options(arguments, message, capsys):
+def test_refuses_bad_options(run, arguments, message, capsys):
     with pytest.raises(SystemExit):
         run(arguments)
     assert message in capsys.readouterr().err

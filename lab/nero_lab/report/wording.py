@@ -4,7 +4,7 @@ import math
 import re
 from html import escape
 
-from nero.bench.report import human_bytes
+from nero.numbers import human_bytes
 from nero_lab.report.results import Line, TaskResults
 from nero_lab.report.scores import Score
 

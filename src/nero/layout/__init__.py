@@ -16,6 +16,7 @@ from nero.core.neurons import (
 )
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
+from nero.layout.hidden import hidden_matrices
 from nero.layout.infer import NamedLayout, infer_layouts
 from nero.layout.registry import register_layout
 
@@ -33,6 +34,7 @@ __all__ = [
     "Overrides",
     "Row",
     "describe",
+    "hidden_matrices",
     "infer_layouts",
     "layout_from_options",
     "layout_from_shape",

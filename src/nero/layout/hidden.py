@@ -1,0 +1,56 @@
+"""Which weights an optimiser for hidden matrices, such as Muon, is meant for."""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from nero.core.neurons import NEURON_ROLES
+from nero.layout.infer import infer_layouts
+
+
+def hidden_matrices(
+    model: nn.Module, *, outer_layers: Iterable[str] | None = None
+) -> list[nn.Parameter]:
+    """Return the trainable matrices of the hidden layers, in the order of the model.
+
+    Muon's authors advise it for the 2-D weights of hidden layers, and AdamW for all else: embeddings, the
+    output layer, gains and biases. An update of orthogonal rows moves every row of an embedding, though a
+    batch has touched few of them; for the output layer AdamW has simply worked better. Weights tied to an
+    embedding are left out with it, and convolutions too: ``torch.optim.Muon`` takes 2-D weights only.
+
+    Args:
+        model: the model; it is only read.
+        outer_layers: names of modules whose parameters are all left out, embeddings aside. By default
+            the output layer: the module that is registered last among those with a matrix. A first layer
+            that reads numbers rather than tokens counts as hidden; name it here if it should not.
+
+    Raises:
+        AttributeError: if the model has no module of such a name.
+
+    Note:
+        Only the order of registration tells which layer is the output layer. A model may end in a hidden
+        layer, for example because its forward pass uses the embedding as output layer too. Its last matrix
+        is then left out by mistake: pass ``outer_layers=()``, which leaves out embeddings only.
+
+    Example:
+        >>> from nero.layout import hidden_matrices
+        >>> model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 32), nn.Linear(32, 8), nn.Linear(8, 50))
+        >>> [tuple(weight.shape) for weight in hidden_matrices(model)]
+        [(32, 8), (8, 32)]
+    """
+    found = [each for each in infer_layouts(model) if each.param.ndim == 2]
+    matrices = [each.param for each in found if each.layout.role in NEURON_ROLES]
+    if outer_layers is None:
+        outer = set(_last_owner(model, set(matrices)).parameters(recurse=False))
+    else:
+        outer = {p for name in outer_layers for p in model.get_submodule(name).parameters()}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            outer.update(module.parameters(recurse=False))
+    return [param for param in matrices if param.requires_grad and param not in outer]
+
+
+def _last_owner(model: nn.Module, matrices: set[nn.Parameter]) -> nn.Module:
+    """Return the module registered last among those that hold one of ``matrices``, tied ones included."""
+    owners = [m for m in model.modules() if not matrices.isdisjoint(m.parameters(recurse=False))]
+    return owners[-1] if owners else nn.Module()

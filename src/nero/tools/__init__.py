@@ -1,0 +1,1 @@
+"""The ``nero`` command: `inspect`, `bench`, `plan` and `theory`, and what they share."""

@@ -1,0 +1,86 @@
+"""What the commands read from a command line; each reader refuses what it cannot use, and says why."""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+_LARGEST = 10**18
+
+
+class CommandError(argparse.ArgumentTypeError):
+    """A command cannot do what was asked, or read what was typed; the message says why."""
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the model to read, the constraint that its neurons are under, and ``--json``."""
+    from nero.core.sphere import CONSTRAINT_NAMES
+
+    parser.add_argument(
+        "model",
+        metavar="MODULE:CALLABLE",
+        help="a callable without arguments that returns a torch.nn.Module, such as mypackage.models:resnet",
+    )
+    parser.add_argument("--constraint", default="balanced", choices=sorted(CONSTRAINT_NAMES))
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `nero.tools.output.print_or_write` obeys."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        type=output_file,
+        metavar="FILE",
+        help="write JSON to FILE; without FILE, print it instead of the tables",
+    )
+
+
+def number_between(text: str, smallest: float, largest: float, what: str) -> float:
+    """Read a number, both ends allowed; ``what`` is what the message calls it."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not smallest <= value <= largest:
+        raise CommandError(f"{text!r} is not {what}")
+    return value
+
+
+def whole_number(smallest: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if digits.isdecimal() and len(digits) < 20 and smallest <= int(digits) <= _LARGEST:
+            return int(digits)
+        shown = text if len(text) < 30 else f"{text[:20]}..."
+        raise CommandError(f"{shown!r} is not a whole number from {smallest} to {_LARGEST:.0e}")
+
+    return read
+
+
+def list_of(read: Callable[[str], object]) -> Callable[[str], list[object]]:
+    """Return a reader of comma-separated values; duplicates count once."""
+    return lambda text: list(dict.fromkeys(read(part.strip()) for part in text.split(",")))
+
+
+def names_of(known: Mapping[str, object]) -> Callable[[str], list[object]]:
+    """Return a reader of ``NAME,...`` that refuses names that are not ``known``."""
+
+    def read(name: str) -> str:
+        if name not in known:
+            raise CommandError(f"{name!r} is none of {', '.join(known)}")
+        return name
+
+    return list_of(read)
+
+
+def output_file(text: str) -> str:
+    """Read the path of a file to write, and check it before the work is done rather than after."""
+    if Path(text).is_dir():
+        raise CommandError(f"{text!r} is a folder, not a file")
+    if not Path(text).parent.is_dir():
+        raise CommandError(f"there is no folder {str(Path(text).parent)!r}")
+    return text

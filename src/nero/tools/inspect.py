@@ -1,0 +1,46 @@
+"""Build a model and show what Nero does with every parameter of it, and why."""
+
+import argparse
+import json
+import sys
+
+from nero.layout import Description, describe
+from nero.layout.description import COLUMNS
+from nero.tools.arguments import add_model_argument
+from nero.tools.load import load_model
+
+_STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``nero inspect``."""
+    add_model_argument(parser)
+    parser.add_argument("--plain", action="store_true", help="print a table without colours")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the description of a model."""
+    description = describe(load_model(args.model), constraint=args.constraint)
+    if args.json:
+        print(json.dumps(description.as_dict(), indent=2))
+    elif args.plain or not sys.stdout.isatty() or not _print_coloured(description):
+        print(description)
+
+
+def _print_coloured(description: Description) -> bool:
+    """Print the table with rich, and return whether rich is installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ModuleNotFoundError:
+        return False
+    table = Table(header_style="bold")
+    for column in COLUMNS:
+        is_number = column in ("neurons", "fan-in", "state")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in description.rows:
+        table.add_row(*row.cells(), style=_STYLES.get(row.role))
+    console = Console()
+    console.print(table)
+    console.print(description.summary(), highlight=False)
+    return True

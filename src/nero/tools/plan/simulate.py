@@ -1,0 +1,152 @@
+"""One optimiser step on a cluster that is not there."""
+
+import contextlib
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from nero.baselines import Lamb
+from nero.optim import Nero
+from nero.tools.arguments import CommandError
+from nero.tools.optimizers import Build, muon, num_bytes, state_bytes
+from nero.tools.plan.count import CountTraffic
+from nero.tools.plan.mesh import Ranks
+from nero.tools.plan.shard import on_meta, shard_
+
+OPTIMIZERS: Mapping[str, Build] = {
+    "nero": lambda model: [Nero(model)],
+    "adamw": lambda model: [torch.optim.AdamW(model.parameters())],
+    "lamb": lambda model: [Lamb(model)],
+    "muon": muon,
+}
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one optimiser holds, and what one step of it sends, on rank 0."""
+
+    state_bytes: int
+    num_collectives: int
+    communicated_bytes: int
+    collectives: dict[str, int]
+    """How many collectives of each kind."""
+    seconds: float
+    """How long the simulation took, which says nothing about a real step."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every optimiser costs on one mesh."""
+
+    model: str
+    ranks: Ranks
+    num_parameters: int
+    parameter_bytes: int
+    """On rank 0."""
+    costs: dict[str, StepCost] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Optimisers that cannot take a step on this mesh, and why."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what becomes JSON."""
+        return {**asdict(self), "num_ranks": self.ranks.size}
+
+
+def plan(
+    model: nn.Module,
+    ranks: Ranks,
+    *,
+    name: str = "model",
+    optimizers: Iterable[str] = tuple(OPTIMIZERS),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """Count what a step costs on every rank, without the ranks and without memory for the weights.
+
+    The model is cut among ``ranks`` on the meta device, in a process group of torch's that sends nothing,
+    and every optimiser takes one whole step on what rank 0 holds.
+
+    Args:
+        model: any model; it is copied first.
+        ranks: the mesh.
+        name: what the result calls the model.
+        optimizers: names of `OPTIMIZERS`.
+        on_progress: called with what is being done.
+
+    Raises:
+        CommandError: if the model cannot be cut so, or a process group exists already.
+
+    Note:
+        An optimiser that cannot take a step on this mesh, such as torch's Muon with more ranks than rows,
+        is left out, and ``left_out`` says why.
+
+    Example:
+        >>> from nero.tools.models import MODELS
+        >>> from nero.tools.plan.mesh import Ranks
+        >>> from nero.tools.plan.simulate import plan
+        >>> costs = plan(MODELS["llama-tiny"](), Ranks(fsdp=4), optimizers=["nero", "adamw"]).costs
+        >>> costs["nero"].num_collectives, costs["nero"].state_bytes, costs["adamw"].state_bytes
+        (0, 1092, 39316)
+    """
+    with fake_ranks(ranks.size):
+        on_progress("cutting")
+        cut = shard_(on_meta(copy.deepcopy(model)), ranks)
+        params = [*cut.parameters()]
+        result = Plan(name, ranks, sum(p.numel() for p in params), num_bytes(params))
+        for each in optimizers:
+            try:
+                result.costs[each] = step_cost(cut, each, on_progress=on_progress)
+            except (CommandError, RuntimeError, TypeError, ValueError) as error:
+                result.left_out[each] = str(error).partition("\n")[0]
+    return result
+
+
+def step_cost(
+    model: nn.Module, optimizer: str, *, on_progress: Callable[[str], None] = lambda _: None
+) -> StepCost:
+    """Take one step with gradients of zero, and count; on a real process group as on a simulated one."""
+    start = time.perf_counter()
+    on_progress(f"{optimizer}: building")
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param) if param.requires_grad else None
+    built = OPTIMIZERS[optimizer](model)
+
+    def show(num_collectives: int) -> None:
+        if num_collectives % 50 == 1:
+            on_progress(f"{optimizer}: {num_collectives:,} collectives")
+
+    with CountTraffic(show) as traffic:
+        for each in built:
+            each.step()
+    return StepCost(
+        state_bytes=state_bytes(built),
+        num_collectives=traffic.calls.total(),
+        communicated_bytes=traffic.num_bytes,
+        collectives=dict(traffic.calls),
+        seconds=time.perf_counter() - start,
+    )
+
+
+@contextlib.contextmanager
+def fake_ranks(world_size: int) -> Iterator[None]:
+    """Be rank 0 of a process group whose collectives do nothing."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise CommandError("planning makes a process group of its own, but there is one already")
+    # Torch advises on how to redistribute; what is counted here is what it does.
+    advice = logging.getLogger("torch.distributed.tensor")
+    level = advice.level
+    advice.setLevel(logging.ERROR)
+    dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+        advice.setLevel(level)

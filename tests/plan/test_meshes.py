@@ -1,0 +1,37 @@
+"""Meshes as they are written on the command line."""
+
+import pytest
+
+from nero.tools.arguments import CommandError
+from nero.tools.plan.mesh import Ranks, parse_ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("replicate=16,fsdp=128,tp=8", Ranks(16, 128, 8)),
+        (" tp=2 , fsdp=4", Ranks(1, 4, 2)),
+        ("fsdp=1", Ranks()),
+    ],
+)
+def test_reads_any_subset_in_any_order(text, ranks):
+    assert parse_ranks(text) == ranks
+    assert parse_ranks(str(ranks)) == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fsdp", "not of the form AXIS=SIZE"),
+        ("fsdp=two", "not of the form AXIS=SIZE"),
+        ("", "not of the form AXIS=SIZE"),
+        ("pp=2", "'pp' .* none of replicate, fsdp, tp"),
+        ("tp=2,tp=4", "names tp twice"),
+        ("fsdp=0", "at least 1"),
+        ("fsdp=99999999999999999999", "99,999,999,999,999,999,999 ranks are too many"),
+        (f"fsdp={'9' * 5000}", "not of the form AXIS=SIZE"),
+    ],
+)
+def test_says_what_is_wrong(text, message):
+    with pytest.raises(CommandError, match=message):
+        parse_ranks(text)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_NEEDS = "nero-lab needs more than the optimiser does: pip install 'nero-optim[lab]' (missing: {})"
+from nero_lab import __version__
+
+_NEEDS = "nero-lab needs packages that are not installed: pip install nero-lab (missing: {})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="nero-lab",
         description="The experiments of the Nero paper, and a comparison with today's optimisers.",
     )
+    parser.add_argument("--version", action="version", version=f"nero-lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser(
         "list", help="every task: figure, data, size and time at each scale"

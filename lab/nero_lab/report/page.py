@@ -93,7 +93,7 @@ def _how_made(results: Results) -> list[str]:
         "\n".join(
             [
                 "```sh",
-                "pip install 'nero-optim[lab]'",
+                "pip install nero-lab",
                 "nero-lab list",
                 "nero-lab run mnist-deep --scale cpu --optimizer nero --seed 0",
                 SWEEP,

@@ -17,7 +17,7 @@ from torch import Tensor
 from nero import Nero
 from nero.diagnostics import TurningMonitor, TurningReport
 from nero_lab.data.files import default_data_dir
-from nero_lab.task import Setting
+from nero_lab.engine.task import Setting
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 
 LR = 0.01

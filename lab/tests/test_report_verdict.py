@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from made_up_runs import judge, line_of, read_results, write_finals, write_run
 
-from nero_lab.config import RunConfig
 from nero_lab.report import paper
 from nero_lab.report.scores import Score
 from nero_lab.report.verdict import headline
+from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
 CONSTRAINED = {"nero": (9,), "nero-none": (12,), "lamb-balanced": (9,), "lamb": (13,)}

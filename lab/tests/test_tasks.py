@@ -2,9 +2,9 @@
 
 import pytest
 
-from nero_lab.listing import print_tasks
-from nero_lab.optimizers import OPTIMIZERS
-from nero_lab.task import Task
+from nero_lab.cli.listing import print_tasks
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.task import Task
 from nero_lab.tasks import TASKS
 
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

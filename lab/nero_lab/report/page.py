@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from nero_lab.engine.task import Task
 from nero_lab.report import modern, tables, wording
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import Comments
 from nero_lab.report.section import recipe_only, section
 from nero_lab.report.verdict import RULE, Judgement, Outcome, Results, headline
-from nero_lab.task import Task
 
 TITLE = "Nero: the experiments of the paper, run again"
 _INTRO = (

@@ -1,8 +1,8 @@
 """Figure 3, right: a perceptron of 100 layers, without batch norm or skip connections."""
 
-from nero_lab.perceptrons import build
-from nero_lab.schedules import Decay
-from nero_lab.task import Metric, Recipe, Task
+from nero_lab.engine.schedules import Decay
+from nero_lab.engine.task import Metric, Recipe, Task
+from nero_lab.experiments.perceptrons import build
 
 _OPTIONS = {"num_layers": 100, "width": 784, "init": "he", "sigma": None, "num_images": None}
 
@@ -42,7 +42,7 @@ MNIST_DEEP = Task(
     variants={"torch-init": {"init": "torch"}},
     differences=(
         "Every optimiser starts from weights drawn from N(0, 1/fan_in) and biases of zero, which is "
-        "He initialisation for a scaled ReLU. The paper does not say what its rivals start from; its "
+        "He initialisation for a scaled ReLU. The paper does not say what its baselines start from; its "
         "curves of SGD, which change nothing but the most frequent class, look like the smaller "
         "default of torch's nn.Linear, which is the variant torch-init.",
         "The rate falls by a tenth after every epoch, as in the paper. Over the paper's 50 epochs it "

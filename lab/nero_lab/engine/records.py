@@ -1,4 +1,4 @@
-"""Records of a run: one JSON object a line, written as it happens and read by the report.
+"""Records of a run: one JSON object per line, written as it happens and read by the report.
 
 A run's file has a ``run`` line (configuration, versions, commit, hardware), then ``step`` and ``epoch``
 lines, then an ``end`` line with the status. Whatever depends on the clock or on the machine's memory is
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nero_lab.errors import ConfigError
+from nero_lab.engine.errors import ConfigError
 
 Status = Literal["finished", "diverged", "failed", "unfinished"]
 FILE_NAME = "records.jsonl"

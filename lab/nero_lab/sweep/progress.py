@@ -8,11 +8,11 @@ from typing import Any
 from ray.tune import Callback
 from rich.console import Console
 
-from nero_lab.config import RunConfig
+from nero_lab.runner.config import RunConfig
 
 
-class ShownSweep(Callback):
-    """Told by Tune how trials fare; keeps why runs failed.
+class SweepProgress(Callback):
+    """Print how trials end, as Tune reports them, and keep why runs failed.
 
     Args:
         configs: the runs, by name.
@@ -37,7 +37,7 @@ class ShownSweep(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Print how a run ended; a run that raised has returned its message to Tune."""
         name, result = trial.config["run"], trial.last_result
-        metric = self._configs[name].described.metric
+        metric = self._configs[name].task_spec.metric
         if result["status"] == "failed":
             self.failures[name] = result["message"]
             self._ended(name, f"failed: {result['message']}", trials)
@@ -78,8 +78,8 @@ class ShownSweep(Callback):
 
 def _loss(trial: Any) -> str:
     """Return the last line of what Ray has to say about a worker that died."""
-    told = Path(trial.error_file).read_text().split("\n") if trial.error_file else []
-    why = next((line for line in reversed(told) if line.strip()), "why is not known")
+    lines = Path(trial.error_file).read_text().split("\n") if trial.error_file else []
+    why = next((line for line in reversed(lines) if line.strip()), "why is not known")
     return f"its worker died: {why}"
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nero_lab.batching import generator, num_batches
 from nero_lab.data.pixels import normalised
-from nero_lab.task import Experiment, Setting, Sums, Take
+from nero_lab.engine.batching import generator, num_batches
+from nero_lab.engine.task import Experiment, Setting, Sums, Take
 
 Batch = tuple[Tensor, Tensor]
 """Images (batch, channels, height, width) in float32 and their classes."""

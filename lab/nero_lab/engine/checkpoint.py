@@ -30,8 +30,8 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     return state
 
 
-def of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each rank has of its own, in their order; every rank must ask."""
+def gather_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the state of every rank, in rank order; every rank must call this."""
     if not dist.is_initialized():
         return [own]
     gathered: list[dict[str, Any]] = [{}] * dist.get_world_size()
@@ -39,8 +39,8 @@ def of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
     return gathered
 
 
-def of_this_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return this rank's part of what ``of_all_ranks`` has brought together."""
+def select_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return this rank's part of what ``gather_ranks`` gathered."""
     return gathered[dist.get_rank() if dist.is_initialized() else 0]
 
 

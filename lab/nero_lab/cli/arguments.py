@@ -17,9 +17,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nero-lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="every task: figure, data, size and time at each scale")
-    _add_run_options(commands.add_parser("run", help="one run; goes on where it was interrupted"))
+    _add_run_options(commands.add_parser("run", help="one run; resumes if it was interrupted"))
     _add_sweep_options(
-        commands.add_parser("sweep", help="many runs, on Ray; goes on where it was interrupted")
+        commands.add_parser("sweep", help="many runs, on Ray; resumes if it was interrupted")
     )
     _add_report_options(commands.add_parser("report", help="figures and tables from records"))
     return parser

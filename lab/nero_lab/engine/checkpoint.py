@@ -1,4 +1,7 @@
-"""Checkpoints from which a run goes on to the bit."""
+"""Checkpoints from which a run resumes to the bit.
+
+They hold tensors and plain values only, no classes: a checkpoint survives renamed modules.
+"""
 
 import os
 import random
@@ -63,7 +66,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Put the generators of this process back."""
+    """Restore the generators of this process."""
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"].cpu())

@@ -38,7 +38,7 @@ class Loop:
 
     Args:
         experiment: what to train.
-        optimizers: of each player, set to the initial learning rate.
+        optimizers: those of each player, set to the initial learning rate.
         setting: recipe, seed, device and rank.
         checkpoint_path: where the state of the run is kept.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
@@ -95,7 +95,7 @@ class Loop:
         return max(self._peak_before, peak_memory_bytes(self.setting.device))
 
     def resume(self) -> int | None:
-        """Go on from the checkpoint, if there is one, and return the size of the records then."""
+        """Resume from the checkpoint, if there is one, and return the size of the records then."""
         state = checkpoint.load(self._checkpoint_path, self.setting.device)
         if state is None:
             return None

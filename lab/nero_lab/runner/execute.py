@@ -48,7 +48,7 @@ class RunDirs:
 def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> RunRecord:
     """Run a configuration, or what is left of it, and return its records.
 
-    Finished runs are not rerun. An interrupted run goes on from its checkpoint. A run that diverges is
+    Finished runs are not rerun. An interrupted run resumes from its checkpoint. A run that diverges is
     recorded as diverged; one that fails is recorded as failed, and raises.
 
     Args:
@@ -78,7 +78,7 @@ def _run(
         loop = _build(config, setting, path.parent, dirs)
         size = loop.resume()
     except Exception as error:
-        # What an interrupted run has reached outlives a restart that fails.
+        # A restart that fails must not overwrite the records of an interrupted run.
         if setting.rank == 0 and not path.with_name(checkpoint.FILE_NAME).exists():
             _record_failure(path, config, error)
         raise
@@ -138,7 +138,7 @@ def _train(
         progress = Silent()
     elif progress is None:
         progress = bar = ProgressBar(config.name, loop.num_steps, loop.step)
-    ending: dict[str, Any] | None = None  # a run that is interrupted has no end: it can go on
+    ending: dict[str, Any] | None = None  # an interrupted run has no end: it can resume
     try:
         loop.train(recorder, progress)
         ending = {"status": "finished"}

@@ -1,4 +1,4 @@
-"""What is already recorded of a run, and whether that is the run that is asked for."""
+"""The records that a run already has, and whether they are of the same configuration."""
 
 import dataclasses
 import json
@@ -21,10 +21,10 @@ def existing_record(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -
     record = records.read(path) if path.exists() else None
     if record is None:
         return None
-    wanted = as_recorded(config)
+    expected = as_recorded(config)
     if not record.is_done and path.with_name(checkpoint.FILE_NAME).exists():
-        wanted["world_size"] = world_size  # of which each has random numbers and sums of its own
-    for name, value in wanted.items():
+        expected["world_size"] = world_size  # each rank has random numbers and sums of its own
+    for name, value in expected.items():
         if record.config[name] != value:
             raise ConfigError(
                 f"{path} has records with {name} = {record.config[name]!r}, not {value!r}; "
@@ -34,13 +34,13 @@ def existing_record(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -
 
 
 def is_done(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -> bool:
-    """Return whether a run has ended, so that there is nothing left to run."""
+    """Return whether a run has finished or diverged."""
     record = existing_record(config, runs_dir, world_size=world_size)
     return record is not None and record.is_done
 
 
 def as_recorded(config: RunConfig) -> dict[str, Any]:
-    """Return what must not change while a run goes on."""
+    """Return the part of the records that must not change when a run resumes."""
     recipe = config.recipe
     fields = {
         **dataclasses.asdict(config),

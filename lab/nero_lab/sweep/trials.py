@@ -1,9 +1,8 @@
 """Sweeps: a grid of runs as trials of Ray Tune, on one machine or on a cluster.
 
-What a run has reached is in its own folder: records and a checkpoint. Tune only decides what runs where,
-and starts a trial again whose worker died; the run then goes on from its checkpoint. So no state of Tune
-is worth keeping: a sweep that was stopped goes on when the same command is given again, because finished
-runs are not rerun.
+The state of a run is in its own folder: records and a checkpoint. Tune only decides what runs where, and
+restarts a trial whose worker died; the run then resumes from its checkpoint. So no state of Tune is worth
+keeping: the same command resumes a sweep that was stopped, because finished runs are not rerun.
 """
 
 import argparse
@@ -70,7 +69,7 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
         console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)
     num_left = len(configs) - sum(is_done(config, dirs.runs_dir) for config in configs)
     if num_left:
-        console.print(f"runs left: {num_left}; the same command goes on with them", highlight=False)
+        console.print(f"runs left: {num_left}; repeat the command to resume them", highlight=False)
     return 1 if num_left else 0
 
 
@@ -104,7 +103,7 @@ def _run_all(
                 verbose=0,
             ),
         )
-        with contextlib.redirect_stdout(None):  # Tune greets even when it is to be silent
+        with contextlib.redirect_stdout(None):  # Tune prints a banner even with verbose=0
             tuner.fit()
     return progress.failures
 
@@ -123,7 +122,7 @@ def _trial(
     wanted = configs[config["run"]]
     try:
         record = run(wanted, dirs, _ReportToTune())
-    except Exception as error:  # the run's own fault: to start it again would not help
+    except Exception as error:  # an error of the run itself: a restart would not help
         return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
     metric = wanted.task_spec.metric.name
     return {"status": record.status, metric: record.last(metric), "epoch": wanted.recipe.epochs}
@@ -155,7 +154,7 @@ def _cluster(address: str | None) -> Iterator[None]:
             raise ConfigError(
                 f"{error}; if it asks for a token, set RAY_AUTH_MODE and the token as on its nodes"
             ) from error
-    # What goes wrong is said by SweepProgress.
+    # SweepProgress prints what goes wrong.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         yield

@@ -4,7 +4,7 @@
 
 The lab's perceptron of five layers (`nero-lab run mnist-reparam --optimizer nero`) learns MNIST three
 times: at a constant rate, at one that falls to zero, and at a constant rate with a shorter memory. A
-monitor looks at every step. Needs `nero-optim[lab]`; MNIST is read from `$NERO_DATA`, or fetched.
+monitor looks at every step. Needs `nero-lab`; MNIST is read from `$NERO_DATA`, or fetched.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch import Tensor
 from nero import Nero
 from nero.diagnostics import TurningMonitor, TurningReport
 from nero_lab.data.files import default_data_dir
-from nero_lab.task import Setting
+from nero_lab.engine.task import Setting
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 
 LR = 0.01

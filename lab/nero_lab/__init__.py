@@ -8,3 +8,5 @@ records; a report reads records and nothing else.
     nero-lab sweep shakespeare           many runs, on Ray
     nero-lab report                      figures and tables from the records
 """
+
+__version__ = "0.1.0"

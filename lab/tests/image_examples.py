@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nero_lab.classification import Augment, StoredImages
 from nero_lab.data import cifar10
-from nero_lab.task import Recipe, Setting
+from nero_lab.engine.task import Recipe, Setting
+from nero_lab.experiments.classification import Augment, StoredImages
 
 
 def setting(folder: Path, *, batch_size: int = 8, seed: int = 0, **changes: Any) -> Setting:

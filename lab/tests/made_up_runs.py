@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nero_lab import records
-from nero_lab.config import RunConfig
+from nero_lab.engine import records
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.collecting import collect
 from nero_lab.report.results import Line, TaskResults
 from nero_lab.report.style import order
 from nero_lab.report.verdict import Judgement
+from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
 METRICS = {name: task.metric.name for name, task in TASKS.items()}

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from nero import describe
-from nero_lab import fid, judge
-from nero_lab.adversarial import ConditionalGAN
+from nero_lab.engine.task import Setting, Take
+from nero_lab.experiments import fid, fid_classifier
+from nero_lab.experiments.conditional_gan import ConditionalGAN
 from nero_lab.models.biggan import Discriminator, Generator
-from nero_lab.task import Setting, Take
 from nero_lab.tasks.cgan import CGAN
 
 
@@ -70,7 +70,7 @@ def pictures() -> tuple[Tensor, Tensor]:
 
 
 def test_distance_grows_with_noise(pictures: tuple[Tensor, Tensor], tmp_path: Path) -> None:
-    found = judge.trained(pictures, pictures, width=4, epochs=4, cache_dir=tmp_path)
+    found = fid_classifier.load_or_train(pictures, pictures, width=4, epochs=4, cache_dir=tmp_path)
     images, _ = pictures
     metric = fid.frechet(found.classifier, images)
     distances = []
@@ -88,9 +88,9 @@ def test_classifier_is_trained_once_and_leaves_random_numbers_alone(
     pictures: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = torch.get_rng_state()
-    first = judge.trained(pictures, pictures, width=2, epochs=4, cache_dir=tmp_path)
-    monkeypatch.setattr(judge, "_train_", None)
-    second = judge.trained(pictures, pictures, width=2, epochs=4, cache_dir=tmp_path)
+    first = fid_classifier.load_or_train(pictures, pictures, width=2, epochs=4, cache_dir=tmp_path)
+    monkeypatch.setattr(fid_classifier, "_train_", None)
+    second = fid_classifier.load_or_train(pictures, pictures, width=2, epochs=4, cache_dir=tmp_path)
     assert torch.equal(torch.get_rng_state(), state)
     assert first.accuracy == second.accuracy
     for mine, other in zip(

@@ -9,9 +9,9 @@ import torch
 from image_examples import noise, setting
 from torch import nn
 
-from nero_lab.classification import Classification, StoredImages
 from nero_lab.data.image_folder import ImageFolder
-from nero_lab.task import Setting
+from nero_lab.engine.task import Setting
+from nero_lab.experiments.classification import Classification, StoredImages
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
 from nero_lab.tasks.imagenet import IMAGENET, make_up_images

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nero_lab.data import files
-from nero_lab.errors import DataError
+from nero_lab.engine.errors import DataError
 
 TEXT = b"to be, or not to be\n" * 1000
 

@@ -9,9 +9,9 @@ from parameters import num_params
 from PIL import Image
 
 from nero_lab.data.image_folder import ImageFolder, centre_crop, random_crop
-from nero_lab.errors import DataError
+from nero_lab.engine.errors import DataError
+from nero_lab.engine.task import Setting
 from nero_lab.models.resnet import resnet50
-from nero_lab.task import Setting
 from nero_lab.tasks.imagenet import IMAGENET, make_up_images
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from nero import Nero
-from nero_lab.task import Experiment, Setting, Sums
+from nero_lab.engine.task import Experiment, Setting, Sums
 from nero_lab.tasks.pong import PONG
 
 pytest.importorskip("stable_baselines3", reason="PPO needs stable-baselines3")
 
-from nero_lab.emulator import Games
-from nero_lab.ppo import AtariPPO
+from nero_lab.experiments.emulator import Games
+from nero_lab.experiments.ppo import AtariPPO
 
 SMOKE = PONG.recipes["smoke"]
 QUICK = replace(SMOKE, options={**SMOKE.options, "num_games": 1, "num_passes": 2})

@@ -9,12 +9,12 @@ from made_up_runs import read_results, write_finals, write_run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nero_lab.config import RunConfig
-from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.report import figures
 from nero_lab.report.curves import legend_of, ours
 from nero_lab.report.pictures import Picture, pictures
 from nero_lab.report.style import LOOKS
+from nero_lab.runner.config import RunConfig
 
 
 def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> Figure:

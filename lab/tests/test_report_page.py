@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from made_up_runs import read_results, write_finals, write_run
 
-from nero_lab import records
-from nero_lab.cli import _parser
-from nero_lab.config import RunConfig
-from nero_lab.errors import ConfigError
-from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.cli.arguments import build_parser
+from nero_lab.engine import records
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.report import modern, report_command, wording, write_report
 from nero_lab.report.collecting import collect
 from nero_lab.report.comments import read_comments
@@ -25,6 +24,7 @@ from nero_lab.report.section import section
 from nero_lab.report.style import order
 from nero_lab.report.tables import final_table, summary_table
 from nero_lab.report.verdict import Judgement
+from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
 
@@ -234,7 +234,7 @@ def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> Non
 
 
 def test_sweep_of_the_page_has_the_published_rates() -> None:
-    args = _parser().parse_args(shlex.split(SWEEP)[1:])
+    args = build_parser().parse_args(shlex.split(SWEEP)[1:])
     rates = TASKS[args.task].lrs
     assert set(args.optimizers) == set(rates)
     assert set(rates.values()) <= set(args.lrs)

@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 from made_up_runs import judge, line_of, read_results, write_finals, write_run
 
-from nero_lab.config import RunConfig
 from nero_lab.report import paper
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.scores import Score
 from nero_lab.report.verdict import OUTCOMES, Finding, headline
+from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
 CONSTRAINED = {

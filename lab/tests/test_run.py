@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from nero_lab import records
 from nero_lab.cli import main
-from nero_lab.config import RunConfig
-from nero_lab.errors import ConfigError, DataError
-from nero_lab.run import Place, run
+from nero_lab.engine import records
+from nero_lab.engine.errors import ConfigError, DataError
+from nero_lab.runner import RunDirs, run
+from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
 
@@ -28,16 +28,16 @@ class InterruptedAt:
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def at(self, step: int, averages: Mapping[str, float]) -> None:
+    def on_step(self, step: int, averages: Mapping[str, float]) -> None:
         if step == self.step:
             raise KeyboardInterrupt
 
-    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+    def on_epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
         pass
 
 
-def place(folder: Path, data_dir: Path, checkpoint_steps: int = 500) -> Place:
-    return Place(folder, data_dir, checkpoint_steps, tensorboard=False, quiet=True)
+def dirs(folder: Path, data_dir: Path, checkpoint_steps: int = 500) -> RunDirs:
+    return RunDirs(folder, data_dir, checkpoint_steps, tensorboard=False, quiet=True)
 
 
 def read(folder: Path) -> records.RunRecord:
@@ -85,12 +85,12 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
     name: str, data_dir: Path, tmp_path: Path
 ) -> None:
     config = RunConfig(name, scale="smoke")
-    whole = run(config, place(tmp_path / "whole", data_dir))
+    whole = run(config, dirs(tmp_path / "whole", data_dir))
     assert whole.status == "finished"
     assert whole.end is not None
     # In the second half of the run, some steps after the last checkpoint.
     stop = whole.end["step"] * 3 // 4 + 1
-    often = place(tmp_path / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
+    often = dirs(tmp_path / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
     with pytest.raises(KeyboardInterrupt):
         run(config, often, progress=InterruptedAt(stop))
     assert read(tmp_path / "broken" / config.name).end is None
@@ -103,8 +103,8 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
 )
 def test_every_kind_of_optimiser_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke", optimizer=optimizer)
-    run(config, place(tmp_path / "whole", data_dir))
-    often = place(tmp_path / "broken", data_dir, checkpoint_steps=7)
+    run(config, dirs(tmp_path / "whole", data_dir))
+    often = dirs(tmp_path / "broken", data_dir, checkpoint_steps=7)
     with pytest.raises(KeyboardInterrupt):
         run(config, often, progress=InterruptedAt(30))
     run(config, often)
@@ -113,7 +113,7 @@ def test_every_kind_of_optimiser_resumes(optimizer: str, data_dir: Path, tmp_pat
 
 def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", epochs=12)
-    run(config, place(tmp_path / "whole", data_dir))
+    run(config, dirs(tmp_path / "whole", data_dir))
     folder = tmp_path / "broken"
     command = [sys.executable, *_command(config, folder, data_dir)]
     path = folder / config.name / "records.jsonl"
@@ -129,7 +129,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) ->
 
 def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke")
-    run(config, place(tmp_path / "one", data_dir))
+    run(config, dirs(tmp_path / "one", data_dir))
     _run_on_two_ranks(config, tmp_path / "two", data_dir)
     one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))
     assert two.config["world_size"] == 2
@@ -143,7 +143,7 @@ def test_two_ranks_with_unequal_numbers_of_words_train_as_one(
     data_dir: Path, tmp_path: Path
 ) -> None:
     config = RunConfig("multi30k", "smoke", "sgd", lr=1.0, options={"dropout": 0.0})
-    run(config, place(tmp_path / "one", data_dir))
+    run(config, dirs(tmp_path / "one", data_dir))
     _run_on_two_ranks(config, tmp_path / "two", data_dir)
     one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))
     for mine, theirs in zip(one.epochs, two.epochs, strict=True):
@@ -168,7 +168,7 @@ def test_two_ranks_go_on_where_they_were_interrupted(data_dir: Path, tmp_path: P
     step = torch.load(path.with_name("checkpoint.pt"), weights_only=True)["step"]
     assert step % 10, "the test wants a checkpoint within an epoch"
     with pytest.raises(ConfigError, match="world_size = 2, not 1"):
-        run(config, place(tmp_path / "broken", data_dir))
+        run(config, dirs(tmp_path / "broken", data_dir))
     _run_on_two_ranks(config, tmp_path / "broken", data_dir)
     assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
 
@@ -183,16 +183,16 @@ def test_ranks_that_cannot_share_a_batch_are_refused(data_dir: Path, tmp_path: P
 
 def test_a_finished_run_is_only_read(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke")
-    run(config, place(tmp_path, data_dir))
+    run(config, dirs(tmp_path, data_dir))
     before = (tmp_path / config.name / "records.jsonl").stat()
-    again = run(config, place(tmp_path, data_dir))
+    again = run(config, dirs(tmp_path, data_dir))
     assert (tmp_path / config.name / "records.jsonl").stat() == before
     assert again.status == "finished"
 
 
 def test_divergence_is_a_result(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", optimizer="sgd", lr=1e6)
-    record = run(config, place(tmp_path, data_dir))
+    record = run(config, dirs(tmp_path, data_dir))
     assert record.status == "diverged"
     assert record.end is not None
     assert "loss is" in record.end["message"]
@@ -206,22 +206,22 @@ def test_a_failure_is_recorded_and_raised(
     def fail(*args: object) -> None:
         raise RuntimeError("the disk is full")
 
-    experiment = config.described.build
+    experiment = config.task_spec.build
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "evaluate", fail)
         with pytest.raises(RuntimeError, match="disk is full"):
-            run(config, place(tmp_path, data_dir))
+            run(config, dirs(tmp_path, data_dir))
     record = read(tmp_path / config.name)
     assert record.status == "failed"
     assert record.end is not None
     assert record.end["message"] == "RuntimeError: the disk is full"
-    assert run(config, place(tmp_path, data_dir)).status == "finished"  # and can be tried again
+    assert run(config, dirs(tmp_path, data_dir)).status == "finished"  # and can be tried again
 
 
 def test_what_could_not_begin_is_recorded(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("cifar-resnet18", scale="smoke", optimizer="schedule-free")
     with pytest.raises(ValueError, match="statistics of batch norm"):
-        run(config, place(tmp_path, data_dir))
+        run(config, dirs(tmp_path, data_dir))
     assert read(tmp_path / config.name).status == "failed"
 
 
@@ -230,7 +230,7 @@ def test_a_header_that_was_cut_short_is_begun_again(data_dir: Path, tmp_path: Pa
     path = tmp_path / config.name / "records.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text('{"kind": "run", "ta')
-    assert run(config, place(tmp_path, data_dir)).status == "finished"
+    assert run(config, dirs(tmp_path, data_dir)).status == "finished"
 
 
 def test_records_that_are_shorter_than_their_checkpoint_are_refused(
@@ -238,14 +238,14 @@ def test_records_that_are_shorter_than_their_checkpoint_are_refused(
 ) -> None:
     config = RunConfig("shakespeare", scale="smoke")
     with pytest.raises(KeyboardInterrupt):
-        run(config, place(tmp_path, data_dir, checkpoint_steps=7), progress=InterruptedAt(30))
+        run(config, dirs(tmp_path, data_dir, checkpoint_steps=7), progress=InterruptedAt(30))
     path = tmp_path / config.name / "records.jsonl"
     path.write_text(path.read_text().splitlines(keepends=True)[0])
     with pytest.raises(ConfigError, match=f"remove the folder {path.parent}"):
-        run(config, place(tmp_path, data_dir))
+        run(config, dirs(tmp_path, data_dir))
     path.unlink()
     with pytest.raises(ConfigError, match=f"remove the folder {path.parent}"):
-        run(config, place(tmp_path, data_dir))
+        run(config, dirs(tmp_path, data_dir))
 
 
 def test_size_of_records_is_right_before_the_first_one_of_a_resumed_run(tmp_path: Path) -> None:
@@ -259,15 +259,15 @@ def test_size_of_records_is_right_before_the_first_one_of_a_resumed_run(tmp_path
 
 def test_a_restart_that_fails_destroys_nothing(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke")
-    run(config, place(tmp_path / "whole", data_dir))
-    often = place(tmp_path / "broken", data_dir, checkpoint_steps=7)
+    run(config, dirs(tmp_path / "whole", data_dir))
+    often = dirs(tmp_path / "broken", data_dir, checkpoint_steps=7)
     with pytest.raises(KeyboardInterrupt):
         run(config, often, progress=InterruptedAt(30))
     damaged = tmp_path / "data" / "tinyshakespeare" / "input.txt"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("not Shakespeare")
     with pytest.raises(DataError, match="not the published file"):
-        run(config, place(tmp_path / "broken", tmp_path / "data"))
+        run(config, dirs(tmp_path / "broken", tmp_path / "data"))
     run(config, often)
     assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
 
@@ -275,7 +275,7 @@ def test_a_restart_that_fails_destroys_nothing(data_dir: Path, tmp_path: Path) -
 def test_muon_refuses_a_network_without_hidden_matrices(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("cifar-vgg11", scale="smoke", optimizer="muon")
     with pytest.raises(ValueError, match="outer_layers"):
-        run(config, place(tmp_path, data_dir))
+        run(config, dirs(tmp_path, data_dir))
 
 
 def test_optimiser_beside_the_command_is_found(
@@ -293,7 +293,7 @@ def test_optimiser_beside_the_command_is_found(
 
 def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", seed=3)
-    record = run(config, place(tmp_path, data_dir))
+    record = run(config, dirs(tmp_path, data_dir))
     for key in ("versions", "commit", "hardware", "recipe", "num_parameters"):
         assert record.config[key], key
     assert record.config["command"] == config.command
@@ -303,11 +303,11 @@ def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> Non
 
 def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke")
-    run(config, place(tmp_path, data_dir))
+    run(config, dirs(tmp_path, data_dir))
     path = tmp_path / config.name / "records.jsonl"
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1', 1))
     with pytest.raises(ConfigError, match=r"seed = 1, not 0; remove the folder .*runs-dir"):
-        run(config, place(tmp_path, data_dir))
+        run(config, dirs(tmp_path, data_dir))
 
 
 @pytest.mark.parametrize(

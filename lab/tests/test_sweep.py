@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from nero_lab import records
 from nero_lab.cli import main
-from nero_lab.config import RunConfig
-from nero_lab.errors import ConfigError
-from nero_lab.run import Place, run
+from nero_lab.engine import records
+from nero_lab.engine.errors import ConfigError
+from nero_lab.runner import RunDirs, run
+from nero_lab.runner.config import RunConfig
 from nero_lab.sweep import grid
-from nero_lab.sweep_table import Row, best, rows
+from nero_lab.sweep.table import Row, best, rows
 
 LAB = Path(__file__).parents[1]
 KILLED = RunConfig("mnist-reparam", "smoke", "nero", 0.01, seed=1, epochs=40)
@@ -30,8 +30,8 @@ TWO_SEEDS = ["--optimizers", "nero", "--lrs", "0.01", "--seeds", "2", "--epochs"
 
 
 def command(runs_dir: Path, data_dir: Path, *options: str) -> list[str]:
-    places = ["--runs-dir", str(runs_dir), "--data-dir", str(data_dir), "--no-tensorboard"]
-    return ["sweep", "mnist-reparam", "--scale", "smoke", *options, *places]
+    dirs = ["--runs-dir", str(runs_dir), "--data-dir", str(data_dir), "--no-tensorboard"]
+    return ["sweep", "mnist-reparam", "--scale", "smoke", *options, *dirs]
 
 
 def start(arguments: list[str], folder: Path) -> "subprocess.Popen[str]":
@@ -87,11 +87,11 @@ def worker_of(runs_dir: Path, config: RunConfig) -> int:
 def unbroken(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Iterator[Path]:
     """Return a folder with the two runs, each made in one go, with as many threads as a worker."""
     runs_dir = tmp_path_factory.mktemp("unbroken")
-    place = Place(runs_dir, data_dir, tensorboard=False, quiet=True)
+    dirs = RunDirs(runs_dir, data_dir, tensorboard=False, quiet=True)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     for config in (EARLIER, KILLED):
-        assert run(config, place).status == "finished"
+        assert run(config, dirs).status == "finished"
     yield runs_dir
     torch.set_num_threads(num_threads)
 

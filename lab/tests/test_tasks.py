@@ -4,12 +4,12 @@ import pytest
 import torch
 from parameters import num_params
 
-from nero_lab.listing import print_tasks
+from nero_lab.cli.listing import print_tasks
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.task import Task
 from nero_lab.models.resnet import resnet18
 from nero_lab.models.translation import Translator
 from nero_lab.models.vgg import VGG11
-from nero_lab.optimizers import OPTIMIZERS
-from nero_lab.task import Task
 from nero_lab.tasks import TASKS
 
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

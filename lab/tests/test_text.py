@@ -9,7 +9,7 @@ import torch
 from text_tasks import build, rows
 from torch import Tensor
 
-from nero_lab.task import Experiment, Task
+from nero_lab.engine.task import Experiment, Task
 from nero_lab.tasks.multi30k import MULTI30K
 from nero_lab.tasks.shakespeare import SHAKESPEARE
 from nero_lab.tasks.wikitext2 import WIKITEXT2

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nero_lab.data import wikitext2
+from nero_lab.experiments.perplexity import perplexities
 from nero_lab.models.language_model import LanguageModel
-from nero_lab.perplexity import perplexities
 from nero_lab.tasks.wikitext2 import WIKITEXT2
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nero_lab.data.multi30k import PAD
-from nero_lab.task import Setting, Task
+from nero_lab.engine.task import Setting, Task
 
 
 def build(task: Task, data_dir: Path, *, rank: int = 0, world_size: int = 1) -> Any:

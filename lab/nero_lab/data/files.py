@@ -13,7 +13,7 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
-from nero_lab.errors import DataError
+from nero_lab.engine.errors import DataError
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"

@@ -17,10 +17,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nero_lab.batching import generator
 from nero_lab.data.pixels import normalised
-from nero_lab.errors import DataError
-from nero_lab.task import Setting
+from nero_lab.engine.batching import generator
+from nero_lab.engine.errors import DataError
+from nero_lab.engine.task import Setting
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of each channel of the images of ImageNet, on a scale of 0 to 1."""

@@ -11,7 +11,7 @@ from tokenizers.trainers import WordLevelTrainer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from nero_lab.batching import generator, num_batches
+from nero_lab.engine.batching import generator, num_batches
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD = SPECIALS.index("<pad>")

@@ -4,15 +4,15 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from nero_lab import records
-from nero_lab.errors import ConfigError
+from nero_lab.engine import records
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.task import Task
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.collecting import collect
 from nero_lab.report.comments import read_comments
 from nero_lab.report.page import TITLE, page
 from nero_lab.report.style import order
 from nero_lab.report.webpage import to_html
-from nero_lab.task import Task
 from nero_lab.tasks import TASKS
 
 __all__ = ["report_command", "write_report"]

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nero_lab.errors import ConfigError
-from nero_lab.optimizers import OPTIMIZERS
-from nero_lab.records import RunRecord
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.records import RunRecord
+from nero_lab.engine.task import Metric, Task
 from nero_lab.report.results import Arm, Line, TaskResults
-from nero_lab.task import Metric, Task
 
 SCALES = ("paper", "cpu", "smoke")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nero_lab.errors import ConfigError
+from nero_lab.engine.errors import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from nero_lab.records import RunRecord
+from nero_lab.engine.records import RunRecord
+from nero_lab.engine.task import Metric
 from nero_lab.report import limits, paper
 from nero_lab.report.pictures import Picture, Track
 from nero_lab.report.style import (
@@ -23,7 +24,6 @@ from nero_lab.report.style import (
     scale_logarithmically,
     variant_look,
 )
-from nero_lab.task import Metric
 
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
 _LONG_LABEL = 36  # letters

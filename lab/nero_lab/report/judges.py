@@ -1,5 +1,6 @@
 """The tests that records must pass for a claim of the paper to hold."""
 
+from nero_lab.engine.task import Task
 from nero_lab.report import lineups, paper, wording
 from nero_lab.report.results import NERO_LR, Line
 from nero_lab.report.scores import Comparison, Score, fewest_seeds
@@ -16,7 +17,6 @@ from nero_lab.report.verdict import (
     scores_of,
     tested,
 )
-from nero_lab.task import Task
 
 AS_IT_WAS = 0.5  # points of error; the paper's two scores of Madam differ by 0.17
 UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimiser

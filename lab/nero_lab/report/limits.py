@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from nero_lab.task import Metric
+from nero_lab.engine.task import Metric
 
 MAX_LOG_RATIO = 1000.0  # between the ends of a logarithmic axis
 MAX_RATIO = 20.0  # between the worst and the best score on a linear axis

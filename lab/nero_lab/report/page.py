@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from nero_lab.engine.task import Task
 from nero_lab.report import modern, tables, wording
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import Comments
 from nero_lab.report.results import TaskResults
 from nero_lab.report.section import recipe_only, section
 from nero_lab.report.verdict import RULE, Judgement, Outcome, Results, headline
-from nero_lab.task import Task
 
 TITLE = "Nero: the experiments of the paper, run again"
 _INTRO = (
@@ -105,7 +105,7 @@ def _how_made(results: Results) -> list[str]:
         "\n".join(
             [
                 "```sh",
-                "pip install 'nero-optim[lab]'",
+                "pip install nero-lab",
                 "nero-lab list",
                 "nero-lab run mnist-deep --scale cpu --optimizer nero --seed 0",
                 SWEEP,

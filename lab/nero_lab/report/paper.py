@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from nero_lab.task import Task
+from nero_lab.engine.task import Task
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from nero_lab.engine.task import Recipe
 from nero_lab.report.results import TaskResults
-from nero_lab.task import Recipe
 
 NOT_IN_PAPER = "not in the paper"
 """What a task has for a figure if there is none."""

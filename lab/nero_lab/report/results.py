@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nero_lab.records import RunRecord
+from nero_lab.engine.records import RunRecord
+from nero_lab.engine.task import Metric, Task
 from nero_lab.report.scores import Score
-from nero_lab.task import Metric, Task
 
 NERO_LR = 0.01
 """Nero's rate "out of the box", in every task."""

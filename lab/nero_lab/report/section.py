@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.task import Task
 from nero_lab.report import figures, tables, wording
 from nero_lab.report.comments import Comments
 from nero_lab.report.curves import legend_of
@@ -15,7 +16,6 @@ from nero_lab.report.results import TaskResults
 from nero_lab.report.sensitivity import has_rates
 from nero_lab.report.style import look
 from nero_lab.report.verdict import Judgement
-from nero_lab.task import Task
 
 _FOLD_ABOVE = 3  # commands
 

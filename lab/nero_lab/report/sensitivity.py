@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
+from nero_lab.engine.task import Metric, Task
 from nero_lab.report import limits, paper
 from nero_lab.report.curves import in_two_lines
 from nero_lab.report.pictures import Picture
 from nero_lab.report.results import NERO_LR, Arm
 from nero_lab.report.style import Look, edge_mark, look, scale_logarithmically
-from nero_lab.task import Metric, Task
 
 
 @dataclass(frozen=True)

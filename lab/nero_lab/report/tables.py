@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from nero_lab.engine.task import Task
 from nero_lab.report import lineups, wording
 from nero_lab.report.paper import TABLE, best_curves, published
 from nero_lab.report.pictures import Picture
 from nero_lab.report.results import Arm, Line, TaskResults
 from nero_lab.report.style import look
-from nero_lab.task import Task
 
 SCORE_HEADER = ("optimiser", "lr", "seeds", "mean", "range")
 COST_HEADER = ("time per step", "peak memory", "optimiser's state")

@@ -1,6 +1,6 @@
 """Every task, by name, in the order of the paper's figures."""
 
-from nero_lab.task import Task
+from nero_lab.engine.task import Task
 from nero_lab.tasks.cgan import CGAN
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from nero_lab.adversarial import CACHE, ConditionalGAN
 from nero_lab.data import cifar10, files
-from nero_lab.fid import INCEPTION_WEIGHTS
-from nero_lab.schedules import Steps
-from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.engine.schedules import Steps
+from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.experiments.conditional_gan import CACHE, ConditionalGAN
+from nero_lab.experiments.fid import INCEPTION_WEIGHTS
 
 
 def build(setting: Setting) -> Experiment:

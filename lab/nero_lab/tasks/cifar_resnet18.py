@@ -1,8 +1,8 @@
 """Figure 6 (bottom): a batch-normalised ResNet-18 on CIFAR-10."""
 
-from nero_lab.cifar_classifiers import SCHEDULE, classify_cifar10
+from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.experiments.cifar_classifiers import SCHEDULE, classify_cifar10
 from nero_lab.models.resnet import resnet18
-from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 
 
 def build(setting: Setting) -> Experiment:

@@ -1,8 +1,8 @@
 """Figures 1, 2 and 6 (top): a vanilla VGG-11 on CIFAR-10."""
 
-from nero_lab.cifar_classifiers import SCHEDULE, classify_cifar10
+from nero_lab.engine.task import FINE_GRID, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.experiments.cifar_classifiers import SCHEDULE, classify_cifar10
 from nero_lab.models.vgg import VGG11
-from nero_lab.task import FINE_GRID, Experiment, Metric, Recipe, Setting, Task
 
 
 def build(setting: Setting) -> Experiment:

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from nero_lab.batching import generator
-from nero_lab.classification import Classification
 from nero_lab.data.image_folder import ImageFolder
+from nero_lab.engine.batching import generator
+from nero_lab.engine.schedules import Cosine
+from nero_lab.engine.task import Experiment, Metric, Recipe, Setting, Task
+from nero_lab.experiments.classification import Classification
 from nero_lab.models.resnet import resnet50
-from nero_lab.schedules import Cosine
-from nero_lab.task import Experiment, Metric, Recipe, Setting, Task
 
 
 def build(setting: Setting) -> Experiment:

@@ -1,8 +1,8 @@
 """Figure 3, right: a perceptron of 100 layers, without batch norm or skip connections."""
 
-from nero_lab.perceptrons import build
-from nero_lab.schedules import Decay
-from nero_lab.task import Metric, Recipe, Task
+from nero_lab.engine.schedules import Decay
+from nero_lab.engine.task import Metric, Recipe, Task
+from nero_lab.experiments.perceptrons import build
 
 _OPTIONS = {"num_layers": 100, "width": 784, "init": "he", "sigma": None, "num_images": None}
 

@@ -1,7 +1,7 @@
 """Figure 3, left: Adam on a reparameterised perceptron feels the scale of the raw weights."""
 
-from nero_lab.perceptrons import build
-from nero_lab.task import Metric, Recipe, Task
+from nero_lab.engine.task import Metric, Recipe, Task
+from nero_lab.experiments.perceptrons import build
 
 _OPTIONS = {"num_layers": 5, "width": 784, "init": "he", "sigma": None, "num_images": None}
 _TAKES = "1 to 2 minutes on one core"

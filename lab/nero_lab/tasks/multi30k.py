@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nero_lab.batching import num_batches
 from nero_lab.data import multi30k
 from nero_lab.data.files import folder
+from nero_lab.engine.batching import num_batches
+from nero_lab.engine.schedules import Triangle
+from nero_lab.engine.sums import averages
+from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.experiments.perplexity import perplexities
 from nero_lab.models.translation import Translator
-from nero_lab.perplexity import perplexities
-from nero_lab.schedules import Triangle
-from nero_lab.sums import averages
-from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Batch = tuple[Tensor, Tensor]
 

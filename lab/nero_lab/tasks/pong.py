@@ -1,11 +1,11 @@
 """Pong by proximal policy optimisation: Figure 9 of the paper."""
 
-from nero_lab.schedules import Linear
-from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
+from nero_lab.engine.schedules import Linear
+from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 
 
 def _build(setting: Setting) -> Experiment:
-    from nero_lab.ppo import AtariPPO  # slow to import, and needs packages of its own
+    from nero_lab.experiments.ppo import AtariPPO  # slow to import, and needs packages of its own
 
     return AtariPPO(setting)
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nero_lab.batching import generator
 from nero_lab.data import shakespeare
 from nero_lab.data.files import folder
+from nero_lab.engine.batching import generator
+from nero_lab.engine.schedules import Cosine
+from nero_lab.engine.task import Experiment, Metric, Recipe, Setting, Sums, Take, Task
 from nero_lab.models.gpt import GPT
-from nero_lab.schedules import Cosine
-from nero_lab.task import Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Windows = tuple[Tensor, Tensor]
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from nero_lab.data import wikitext2
 from nero_lab.data.files import folder
+from nero_lab.engine.schedules import Steps
+from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.experiments.perplexity import perplexities
 from nero_lab.models.language_model import LanguageModel
-from nero_lab.perplexity import perplexities
-from nero_lab.schedules import Steps
-from nero_lab.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Sums, Take, Task
 
 Window = tuple[Tensor, Tensor]
 

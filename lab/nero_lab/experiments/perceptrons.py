@@ -1,9 +1,9 @@
 """The perceptrons on MNIST: what the shallow and the very deep ones have in common."""
 
-from nero_lab.classification import Classification, StoredImages
 from nero_lab.data import files, mnist
+from nero_lab.engine.task import Setting
+from nero_lab.experiments.classification import Classification, StoredImages
 from nero_lab.models.mlp import MLP
-from nero_lab.task import Setting
 
 
 def build(setting: Setting) -> Classification:

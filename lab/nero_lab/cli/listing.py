@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from nero_lab.optimizers import OPTIMIZERS
-from nero_lab.task import Recipe, Task
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.task import Recipe, Task
 from nero_lab.tasks import TASKS
 
 

@@ -90,7 +90,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Triangle:
-    """Up in a line until half of the budget, and down again.
+    """Up linearly until half of the budget, and down again.
 
     Example:
         >>> [Triangle()(epoch, 100) for epoch in (25, 50, 100)]
@@ -104,7 +104,7 @@ class Triangle:
 
 @dataclass(frozen=True)
 class Linear:
-    """Down in a line to zero.
+    """Down linearly to zero.
 
     Example:
         >>> Linear()(25, 100)

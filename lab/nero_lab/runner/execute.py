@@ -1,8 +1,6 @@
 """One run, from its configuration to its last record."""
 
 import contextlib
-import dataclasses
-import json
 import os
 import random
 import traceback
@@ -17,19 +15,20 @@ import torch
 import torch.distributed as dist
 from filelock import FileLock
 
-from nero_lab import checkpoint, records
-from nero_lab.config import RunConfig
-from nero_lab.errors import ConfigError
-from nero_lab.loop import DivergedError, Loop
-from nero_lab.progress import Progress, Shown, Silent
-from nero_lab.provenance import provenance
-from nero_lab.records import Recorder, RunRecord
-from nero_lab.task import Setting
+from nero_lab.engine import checkpoint, records
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.loop import DivergedError, Loop
+from nero_lab.engine.progress import Progress, ProgressBar, Silent
+from nero_lab.engine.provenance import provenance
+from nero_lab.engine.records import Recorder, RunRecord
+from nero_lab.engine.task import Setting
+from nero_lab.runner.config import RunConfig
+from nero_lab.runner.history import as_recorded, is_done
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run reads and writes.
+class RunDirs:
+    """Where a run reads and writes, and what it writes besides records.
 
     Args:
         runs_dir: the folder of all runs; a run has a folder of its own below it.
@@ -46,22 +45,25 @@ class Place:
     quiet: bool = False
 
 
-def run(config: RunConfig, place: Place, progress: Progress | None = None) -> RunRecord:
+def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> RunRecord:
     """Run a configuration, or what is left of it, and return its records.
 
-    Progress is shown in the terminal unless it is to be told elsewhere, or the place is quiet.
+    Finished runs are not rerun. An interrupted run resumes from its checkpoint. A run that diverges is
+    recorded as diverged; one that fails is recorded as failed, and raises.
 
-    A run that was finished before is only read. One that was interrupted goes on from its checkpoint.
-    A run that diverges is recorded as diverged; one that fails is recorded as failed, and raises.
+    Args:
+        config: what to run.
+        dirs: where to read and write.
+        progress: receives steps and epochs; by default a progress bar, unless ``dirs.quiet``.
     """
-    folder = place.runs_dir / config.name
+    folder = dirs.runs_dir / config.name
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE_NAME
-    with _process_group() as (rank, world_size, device), _alone(folder, rank):
+    with _process_group() as (rank, world_size, device), _locked(folder, rank):
         _check_divides(config.recipe.batch_size, world_size)
-        setting = Setting(config.recipe, config.seed, place.data_dir, device, rank, world_size)
-        if not _is_done(config, place, setting):
-            _run(config, setting, path, place, progress)
+        setting = Setting(config.recipe, config.seed, dirs.data_dir, device, rank, world_size)
+        if not _is_done(config, dirs, setting):
+            _run(config, setting, path, dirs, progress)
         if world_size > 1:
             dist.barrier()  # until the first rank has written the end
         record = records.read(path)
@@ -69,50 +71,28 @@ def run(config: RunConfig, place: Place, progress: Progress | None = None) -> Ru
     return record
 
 
-def earlier(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -> RunRecord | None:
-    """Return the records of a run so far, if there are any.
-
-    Raises:
-        ConfigError: if there are records of another configuration under the same name.
-    """
-    path = runs_dir / config.name / records.FILE_NAME
-    record = records.read(path) if path.exists() else None
-    if record is None:
-        return None
-    wanted = _as_recorded(config)
-    if not record.is_done and path.with_name(checkpoint.FILE_NAME).exists():
-        wanted["world_size"] = world_size  # of which each has random numbers and sums of its own
-    for name, value in wanted.items():
-        if record.config[name] != value:
-            raise ConfigError(
-                f"{path} has records with {name} = {record.config[name]!r}, not {value!r}; "
-                f"remove the folder {path.parent}, or choose another --runs-dir"
-            )
-    return record
-
-
 def _run(
-    config: RunConfig, setting: Setting, path: Path, place: Place, progress: Progress | None
+    config: RunConfig, setting: Setting, path: Path, dirs: RunDirs, progress: Progress | None
 ) -> None:
     try:
-        loop = _build(config, setting, path.parent, place)
+        loop = _build(config, setting, path.parent, dirs)
         size = loop.resume()
     except Exception as error:
-        # What an interrupted run has reached outlives a restart that fails.
+        # A restart that fails must not overwrite the records of an interrupted run.
         if setting.rank == 0 and not path.with_name(checkpoint.FILE_NAME).exists():
             _record_failure(path, config, error)
         raise
     recorder = None
     if setting.rank == 0:
-        recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=place.tensorboard)
+        recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=dirs.tensorboard)
         if not size:
-            recorder.write("run", {**_as_recorded(config), **_circumstances(config, loop)})
-    _train(config, loop, recorder, progress, quiet=place.quiet or setting.rank > 0)
+            recorder.write("run", {**as_recorded(config), **_circumstances(config, loop)})
+    _train(config, loop, recorder, progress, quiet=dirs.quiet or setting.rank > 0)
 
 
-def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> Loop:
+def _build(config: RunConfig, setting: Setting, folder: Path, dirs: RunDirs) -> Loop:
     _seed(config.seed)
-    experiment = config.described.build(setting)
+    experiment = config.task_spec.build(setting)
     assert config.lr is not None
     build = config.entry.build
     for player in experiment.players.values():
@@ -126,7 +106,7 @@ def _build(config: RunConfig, setting: Setting, folder: Path, place: Place) -> L
         optimizers,
         setting,
         checkpoint_path=folder / checkpoint.FILE_NAME,
-        checkpoint_steps=place.checkpoint_steps,
+        checkpoint_steps=dirs.checkpoint_steps,
     )
 
 
@@ -153,12 +133,12 @@ def _train(
     *,
     quiet: bool,
 ) -> None:
-    shown = None
+    bar = None
     if progress is None and quiet:
         progress = Silent()
     elif progress is None:
-        progress = shown = Shown(config.name, loop.num_steps, loop.step)
-    ending: dict[str, Any] | None = None  # a run that is interrupted has no end: it can go on
+        progress = bar = ProgressBar(config.name, loop.num_steps, loop.step)
+    ending: dict[str, Any] | None = None  # an interrupted run has no end: it can resume
     try:
         loop.train(recorder, progress)
         ending = {"status": "finished"}
@@ -168,8 +148,8 @@ def _train(
         ending = _failure(error)
         raise
     finally:
-        if shown:
-            shown.close()
+        if bar:
+            bar.close()
         if recorder and ending:
             recorder.write("end", {**ending, **loop.summary(), "clock": _clock(loop)})
         if recorder:
@@ -177,9 +157,9 @@ def _train(
 
 
 def _record_failure(path: Path, config: RunConfig, error: Exception) -> None:
-    """Leave word of a run that could not begin."""
+    """Record a run that could not start."""
     recorder = Recorder(path, tensorboard=False)
-    recorder.write("run", {**_as_recorded(config), "command": config.command})
+    recorder.write("run", {**as_recorded(config), "command": config.command})
     recorder.write("end", _failure(error))
     recorder.close()
 
@@ -200,24 +180,6 @@ def _clock(loop: Loop) -> dict[str, Any]:
     }
 
 
-def _as_recorded(config: RunConfig) -> dict[str, Any]:
-    """Return what must not change while a run goes on."""
-    recipe = config.recipe
-    fields = {
-        **dataclasses.asdict(config),
-        "recipe": {
-            "epochs": recipe.epochs,
-            "batch_size": recipe.batch_size,
-            "schedule": repr(recipe.schedule),
-            "clip_norm": recipe.clip_norm,
-            "precision": recipe.precision,
-            "options": dict(recipe.options),
-        },
-    }
-    recorded: dict[str, Any] = json.loads(json.dumps(fields))
-    return recorded
-
-
 def _circumstances(config: RunConfig, loop: Loop) -> dict[str, Any]:
     players = loop.experiment.players.values()
     return {
@@ -230,20 +192,19 @@ def _circumstances(config: RunConfig, loop: Loop) -> dict[str, Any]:
     }
 
 
-def _is_done(config: RunConfig, place: Place, setting: Setting) -> bool:
-    """Return whether there is nothing left to do."""
+def _is_done(config: RunConfig, dirs: RunDirs, setting: Setting) -> bool:
+    """Return whether there is nothing left to do; the first rank decides for all."""
     answers: list[Any] = [None]
     if setting.rank == 0:  # it alone may have waited for another process to be done
-        record = earlier(config, place.runs_dir, world_size=setting.world_size)
-        answers = [record is not None and record.is_done]
+        answers = [is_done(config, dirs.runs_dir, world_size=setting.world_size)]
     if setting.world_size > 1:
         dist.broadcast_object_list(answers, src=0)
     return bool(answers[0])
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, rank: int) -> Iterator[None]:
-    """Wait until no other process is at this run, and let none begin; the ranks count as one."""
+def _locked(folder: Path, rank: int) -> Iterator[None]:
+    """Hold the lock of a run, so that one process (or one group of ranks) works on it at a time."""
     if rank == 0:
         with FileLock(folder / "lock"):
             yield

@@ -1,4 +1,4 @@
-"""Records of a run: one JSON object a line, written as it happens and read by the report.
+"""Records of a run: one JSON object per line, written as it happens and read by the report.
 
 A run's file has a ``run`` line (configuration, versions, commit, hardware), then ``step`` and ``epoch``
 lines, then an ``end`` line with the status. Whatever depends on the clock or on the machine's memory is
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nero_lab.errors import ConfigError
+from nero_lab.engine.errors import ConfigError
 
 Status = Literal["finished", "diverged", "failed", "unfinished"]
 FILE_NAME = "records.jsonl"
@@ -25,7 +25,7 @@ class Recorder:
     Args:
         path: the file.
         size: bytes to keep of what is there already: a resumed run drops what came after its checkpoint.
-        step: the step at which TensorBoard's curves go on.
+        step: the step at which TensorBoard's curves continue.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class Recorder:
             )
         self._file = path.open("ab")
         self._file.truncate(size)
-        self._file.seek(0, os.SEEK_END)  # until something is written, it would tell the old size
+        self._file.seek(
+            0, os.SEEK_END
+        )  # until something is written, tell() would return the old size
         self._board: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
@@ -54,7 +56,7 @@ class Recorder:
         return self._file.tell()
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Write one record, whole, before returning."""
+        """Write one record and flush it."""
         line = json.dumps({"kind": kind, **_plain(fields)}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
@@ -108,7 +110,7 @@ def read(path: Path) -> RunRecord | None:
     """Read the records of one run; a last line that was cut short is left out.
 
     Returns:
-        None if there is no whole line.
+        None if there is no complete line.
 
     Raises:
         ValueError: if the file holds something else.

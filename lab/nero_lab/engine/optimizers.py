@@ -1,8 +1,8 @@
 """The optimisers that the lab compares, each as one would set it up, and those of the user.
 
-The paper's rivals are the paper's: momentum 0, second-moment constant 0.999, no weight decay. The
-others are what one would pick today, with the settings that their authors recommend; the learning rate
-is what a sweep tunes.
+The paper's baselines are set up as in the paper: momentum 0, second-moment constant 0.999, no weight
+decay. The others are what one would pick today, with the settings that their authors recommend; the
+learning rate is what a sweep tunes.
 """
 
 import importlib
@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
 from nero.layout import hidden_matrices
-from nero_lab.errors import ConfigError
-from nero_lab.task import FINE_GRID, PAPER_GRID
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.task import FINE_GRID, PAPER_GRID
 
 Build = Callable[[nn.Module, float], list[Optimizer]]
 

@@ -1,9 +1,8 @@
 """Sweeps: a grid of runs as trials of Ray Tune, on one machine or on a cluster.
 
-What a run has reached is in its own folder: records and a checkpoint. Tune only decides what runs where,
-and starts a trial again whose worker died; the run then goes on from its checkpoint. So no state of Tune
-is worth keeping: a sweep that was stopped goes on when the same command is given again, because runs that
-were finished are only read.
+The state of a run is in its own folder: records and a checkpoint. Tune only decides what runs where, and
+restarts a trial whose worker died; the run then resumes from its checkpoint. So no state of Tune is worth
+keeping: the same command resumes a sweep that was stopped, because finished runs are not rerun.
 """
 
 import argparse
@@ -20,12 +19,14 @@ import torch
 from ray import tune
 from rich.console import Console
 
-from nero_lab.config import RunConfig
 from nero_lab.data import files
-from nero_lab.errors import ConfigError
-from nero_lab.run import Place, earlier, run
-from nero_lab.sweep_progress import ShownSweep
-from nero_lab.sweep_table import print_table
+from nero_lab.engine.errors import ConfigError
+from nero_lab.runner.config import RunConfig
+from nero_lab.runner.execute import RunDirs, run
+from nero_lab.runner.history import existing_record, is_done
+from nero_lab.sweep.grids import grid
+from nero_lab.sweep.progress import SweepProgress
+from nero_lab.sweep.table import print_table
 
 MAX_FAILURES = 3  # how often a run is started again after its worker died
 
@@ -36,7 +37,7 @@ _RAY_SETTINGS = {
 }
 
 
-def sweep_command(args: argparse.Namespace, place: Place) -> int:
+def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     """Make the runs that ``nero-lab sweep`` asks for, print a table, and return the exit code."""
     if args.cpus_per_run < 1:
         raise ConfigError(f"a run needs at least one CPU, not {args.cpus_per_run}")
@@ -51,87 +52,44 @@ def sweep_command(args: argparse.Namespace, place: Place) -> int:
         epochs=args.epochs,
     )
     # Workers have other working directories.
-    runs_dir, data_dir = place.runs_dir.absolute(), place.data_dir.absolute()
-    place = dataclasses.replace(place, runs_dir=runs_dir, data_dir=data_dir)
-    rest = [config for config in configs if not _is_done(config, place)]
+    runs_dir, data_dir = dirs.runs_dir.absolute(), dirs.data_dir.absolute()
+    dirs = dataclasses.replace(dirs, runs_dir=runs_dir, data_dir=data_dir)
+    rest = [config for config in configs if not is_done(config, dirs.runs_dir)]
     failures: dict[str, str] = {}
     if rest:
-        data = configs[0].described.data
-        if data in files.DATA_SETS:  # a file that is missing is told once, not by every worker
-            files.folder(data, place.data_dir)
-        failures = _run_all(rest, place, args, num_done=len(configs) - len(rest))
-    found = [(config, earlier(config, place.runs_dir)) for config in configs]
+        data = configs[0].task_spec.data
+        if data in files.DATA_SETS:  # report a missing file once, not from every worker
+            files.folder(data, dirs.data_dir)
+        failures = _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
+    found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
     print_table(found)
     print(f"records in {args.runs_dir}; a page of them: nero-lab report --results {args.runs_dir}")
     console = Console(stderr=True)
     for name, message in failures.items():
         console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)
-    num_left = len(configs) - sum(_is_done(config, place) for config in configs)
+    num_left = len(configs) - sum(is_done(config, dirs.runs_dir) for config in configs)
     if num_left:
-        console.print(f"runs left: {num_left}; the same command goes on with them", highlight=False)
+        console.print(f"runs left: {num_left}; repeat the command to resume them", highlight=False)
     return 1 if num_left else 0
 
 
-def grid(
-    task: str,
-    *,
-    scale: str = "cpu",
-    optimizers: Sequence[str] = ("nero",),
-    lrs: Sequence[float] | None = None,
-    num_seeds: int = 1,
-    variants: Sequence[str | None] = (None,),
-    options: Mapping[str, Any] | None = None,
-    epochs: int | None = None,
-) -> list[RunConfig]:
-    """Return every run of a sweep, one seed of all of them before the next seed.
-
-    Args:
-        task: name of a task.
-        scale: "paper", "cpu" or "smoke".
-        optimizers: names of optimisers.
-        lrs: rates for each; each optimiser's own grid if None.
-        num_seeds: seeds count from 0.
-        variants: names of variants of the task; None is the task without one.
-        options: changes to the options of the recipe.
-        epochs: instead of the recipe's.
-
-    Example:
-        >>> [config.name for config in grid("mnist-deep", lrs=[0.01, 0.1])]
-        ['mnist-deep/cpu/nero-lr0.01-seed0', 'mnist-deep/cpu/nero-lr0.1-seed0']
-    """
-    if num_seeds < 1:
-        raise ConfigError(f"a sweep needs at least one seed, not {num_seeds}")
-    named = {
-        config.name: config
-        for seed in range(num_seeds)
-        for variant in variants
-        for optimizer in optimizers
-        for lr in lrs or RunConfig(task, scale, optimizer).grid
-        for config in [RunConfig(task, scale, optimizer, lr, seed, variant, options or {}, epochs)]
-    }
-    return list(named.values())
-
-
-def _is_done(config: RunConfig, place: Place) -> bool:
-    record = earlier(config, place.runs_dir)
-    return record is not None and record.is_done
-
-
 def _run_all(
-    configs: Sequence[RunConfig], place: Place, args: argparse.Namespace, *, num_done: int
+    configs: Sequence[RunConfig], dirs: RunDirs, args: argparse.Namespace, *, num_done: int
 ) -> dict[str, str]:
     """Run configurations as trials, and return why those failed that did, by name."""
-    place.runs_dir.mkdir(parents=True, exist_ok=True)
+    dirs.runs_dir.mkdir(parents=True, exist_ok=True)
     needs = {"cpu": args.cpus_per_run, "gpu": args.gpus_per_run}
-    shown = ShownSweep({config.name: config for config in configs}, num_done, quiet=place.quiet)
+    progress = SweepProgress(
+        {config.name: config for config in configs}, num_done, quiet=dirs.quiet
+    )
     with (
         _cluster(args.address),
         # Below the runs, because all nodes must see it.
-        tempfile.TemporaryDirectory(prefix=".tune-", dir=place.runs_dir) as storage,
+        tempfile.TemporaryDirectory(prefix=".tune-", dir=dirs.runs_dir) as storage,
     ):
-        shown.begin(_num_at_once(needs, is_local=args.address is None))
+        progress.begin(_num_at_once(needs, is_local=args.address is None))
         trial = tune.with_parameters(
-            _trial, configs={config.name: config for config in configs}, place=place, needs=needs
+            _trial, configs={config.name: config for config in configs}, dirs=dirs, needs=needs
         )
         tuner = tune.Tuner(
             tune.with_resources(trial, needs),
@@ -141,19 +99,19 @@ def _run_all(
             run_config=tune.RunConfig(
                 storage_path=storage,
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
-                callbacks=[shown],
+                callbacks=[progress],
                 verbose=0,
             ),
         )
-        with contextlib.redirect_stdout(None):  # Tune greets even when it is to be silent
+        with contextlib.redirect_stdout(None):  # Tune prints a banner even with verbose=0
             tuner.fit()
-    return shown.failures
+    return progress.failures
 
 
 def _trial(
     config: Mapping[str, Any],
     configs: Mapping[str, RunConfig],
-    place: Place,
+    dirs: RunDirs,
     needs: Mapping[str, float],
 ) -> dict[str, Any]:
     """Run one configuration in a worker of Ray; what is returned is the last result of the trial."""
@@ -163,20 +121,20 @@ def _trial(
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves the GPUs of others in sight
     wanted = configs[config["run"]]
     try:
-        record = run(wanted, place, _Reported())
-    except Exception as error:  # the run's own fault: to start it again would not help
+        record = run(wanted, dirs, _ReportToTune())
+    except Exception as error:  # an error of the run itself: a restart would not help
         return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
-    metric = wanted.described.metric.name
+    metric = wanted.task_spec.metric.name
     return {"status": record.status, metric: record.last(metric), "epoch": wanted.recipe.epochs}
 
 
-class _Reported:
-    """Progress that is told to Tune."""
+class _ReportToTune:
+    """Report the scores of each epoch to Tune."""
 
-    def at(self, step: int, averages: Mapping[str, float]) -> None:
+    def on_step(self, step: int, averages: Mapping[str, float]) -> None:
         """Do nothing."""
 
-    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+    def on_epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
         """Report the scores."""
         tune.report({"epoch": epoch, **scores})
 
@@ -196,7 +154,7 @@ def _cluster(address: str | None) -> Iterator[None]:
             raise ConfigError(
                 f"{error}; if it asks for a token, set RAY_AUTH_MODE and the token as on its nodes"
             ) from error
-    # What goes wrong is said by ShownSweep.
+    # SweepProgress prints what goes wrong.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         yield

@@ -19,12 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from nero_lab import checkpoint
-from nero_lab.progress import Progress
-from nero_lab.provenance import peak_memory_bytes
-from nero_lab.records import Recorder
-from nero_lab.sums import add_, averages
-from nero_lab.task import Experiment, Setting, Sums
+from nero_lab.engine import checkpoint
+from nero_lab.engine.progress import Progress
+from nero_lab.engine.provenance import peak_memory_bytes
+from nero_lab.engine.records import Recorder
+from nero_lab.engine.sums import add_, averages
+from nero_lab.engine.task import Experiment, Setting, Sums
 
 NUM_STEP_RECORDS = 60  # a curve needs no more, and records stay small
 
@@ -38,7 +38,7 @@ class Loop:
 
     Args:
         experiment: what to train.
-        optimizers: of each player, set to the initial learning rate.
+        optimizers: those of each player, set to the initial learning rate.
         setting: recipe, seed, device and rank.
         checkpoint_path: where the state of the run is kept.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
@@ -95,13 +95,13 @@ class Loop:
         return max(self._peak_before, peak_memory_bytes(self.setting.device))
 
     def resume(self) -> int | None:
-        """Go on from the checkpoint, if there is one, and return the size of the records then."""
+        """Resume from the checkpoint, if there is one, and return the size of the records then."""
         state = checkpoint.load(self._checkpoint_path, self.setting.device)
         if state is None:
             return None
         self.step, self.seconds_before = state["step"], state["seconds"]
         self._peak_before = state["peak_memory_bytes"]
-        own = checkpoint.of_this_rank(state["ranks"])
+        own = checkpoint.select_rank(state["ranks"])
         self.sums = {name: (total, count) for name, (total, count) in own["sums"].items()}
         for name, module in self._modules.items():
             module.load_state_dict(state["players"][name])
@@ -135,7 +135,7 @@ class Loop:
                 add_(self.sums, seen)
                 if self.step % log_every == 0 or self.step % steps_per_epoch == 0:
                     values = averages(seen, self.setting)
-                    progress.at(self.step, values)
+                    progress.on_step(self.step, values)
                     if recorder:
                         self._record_step(recorder, lr, values)
                     _check_finite(values, self.step)
@@ -183,7 +183,7 @@ class Loop:
         }
         scores |= {f"valid_{name}": value for name, value in averages(valid, self.setting).items()}
         scores |= self.experiment.derive(scores)
-        progress.epoch(round(self.epoch), scores)
+        progress.on_epoch(round(self.epoch), scores)
         if recorder:
             fields = {"epoch": round(self.epoch), "step": self.step, **scores}
             recorder.write("epoch", {**fields, "clock": {"seconds": round(self.seconds, 1)}})
@@ -232,7 +232,7 @@ class Loop:
         return [o for owned in self.optimizers.values() for o in owned if hasattr(o, "eval")]
 
     def _save(self, recorder: Recorder | None) -> None:
-        ranks = checkpoint.of_all_ranks(
+        ranks = checkpoint.gather_ranks(
             {
                 "sums": {name: list(pair) for name, pair in self.sums.items()},
                 "random": checkpoint.random_state(),

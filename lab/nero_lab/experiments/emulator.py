@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 
 class Games(VecFrameStack):
-    """Atari games side by side, whose whole state can be saved and restored in the middle of play.
+    """Atari games side by side, whose full state can be saved and restored in the middle of play.
 
     The emulator can clone itself, random numbers included. Around it the wrappers remember things
     too: the score of the episode, the last two frames, the stack of four frames.

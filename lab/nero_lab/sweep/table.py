@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from nero_lab.config import RunConfig
-from nero_lab.records import RunRecord
+from nero_lab.engine.records import RunRecord
+from nero_lab.runner.config import RunConfig
 
 Found = tuple[RunConfig, RunRecord | None]
 
@@ -46,7 +46,7 @@ def rows(found: Sequence[Found]) -> list[Row]:
 
     gathered = []
     for (variant, optimizer, lr), items in itertools.groupby(sorted(found, key=key), key):
-        pairs = [(config.described.metric.name, record) for config, record in items]
+        pairs = [(config.task_spec.metric.name, record) for config, record in items]
         scores = [
             record.last(name) for name, record in pairs if record and record.status == "finished"
         ]
@@ -63,7 +63,7 @@ def best(rows: Sequence[Row], *, higher_is_better: bool) -> Row | None:
 
 def print_table(found: Sequence[Found]) -> None:
     """Print a row for each optimiser and rate, and mark the best rate of each optimiser."""
-    metric = found[0][0].described.metric
+    metric = found[0][0].task_spec.metric
     table = Table("optimiser", box=None, header_style="bold")
     for title in ("lr", "mean", "lowest", "highest"):
         table.add_column(title, justify="right")

@@ -1,4 +1,7 @@
-"""Checkpoints from which a run goes on to the bit."""
+"""Checkpoints from which a run resumes to the bit.
+
+They hold tensors and plain values only, no classes: a checkpoint survives renamed modules.
+"""
 
 import os
 import random
@@ -30,8 +33,8 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     return state
 
 
-def of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each rank has of its own, in their order; every rank must ask."""
+def gather_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the state of every rank, in rank order; every rank must call this."""
     if not dist.is_initialized():
         return [own]
     gathered: list[dict[str, Any]] = [{}] * dist.get_world_size()
@@ -39,8 +42,8 @@ def of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
     return gathered
 
 
-def of_this_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return this rank's part of what ``of_all_ranks`` has brought together."""
+def select_rank(gathered: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return this rank's part of what ``gather_ranks`` gathered."""
     return gathered[dist.get_rank() if dist.is_initialized() else 0]
 
 
@@ -63,7 +66,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Put the generators of this process back."""
+    """Restore the generators of this process."""
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"].cpu())

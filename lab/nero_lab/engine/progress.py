@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""Progress of a run in the terminal."""
 
 import sys
 import time
@@ -13,31 +13,31 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as Bar
+from rich.progress import Progress as RichProgress
 
 
 class Progress(Protocol):
-    """Told of steps and epochs."""
+    """Receives the steps and epochs of a run."""
 
-    def at(self, step: int, averages: Mapping[str, float]) -> None:
-        """Be told of a step."""
+    def on_step(self, step: int, averages: Mapping[str, float]) -> None:
+        """Receive the averages of a step."""
 
-    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
-        """Be told of the scores of an epoch."""
+    def on_epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+        """Receive the scores of an epoch."""
 
 
 class Silent:
     """Show nothing: for ranks other than the first, for sweeps and for tests."""
 
-    def at(self, step: int, averages: Mapping[str, float]) -> None:
+    def on_step(self, step: int, averages: Mapping[str, float]) -> None:
         """Do nothing."""
 
-    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+    def on_epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
         """Do nothing."""
 
 
-class Shown:
-    """A bar with the time left in a terminal; elsewhere a line an epoch.
+class ProgressBar:
+    """A bar with the time left in a terminal; one line per epoch elsewhere.
 
     Args:
         name: what is being run.
@@ -53,31 +53,33 @@ class Shown:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[shown]}"),
+            TextColumn("{task.fields[averages]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = Bar(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task(name, total=num_steps, completed=done, shown="")
+        self._bar = RichProgress(
+            *columns, console=self._console, disable=not self._console.is_terminal
+        )
+        self._task = self._bar.add_task(name, total=num_steps, completed=done, averages="")
         self._bar.start()
         self._console.print(
             f"{name}: {num_steps:,} steps" + (f", from step {done:,}" if done else "")
         )
 
-    def at(self, step: int, averages: Mapping[str, float]) -> None:
+    def on_step(self, step: int, averages: Mapping[str, float]) -> None:
         """Move the bar."""
         self._step = step
-        self._bar.update(self._task, completed=step, shown=_line(averages))
+        self._bar.update(self._task, completed=step, averages=_line(averages))
 
-    def epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
+    def on_epoch(self, epoch: int, scores: Mapping[str, float]) -> None:
         """Print the scores."""
         elapsed = time.monotonic() - self._began
         left = elapsed / max(self._step - self._done, 1) * (self._num_steps - self._step)
         self._console.print(f"epoch {epoch}: {_line(scores)}, {elapsed:.0f} s, {left:.0f} s left")
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
 

@@ -13,6 +13,7 @@ from nero.tools.environment import cpu_name, versions
 
 _PACKAGES = (
     "nero-optim",
+    "nero-lab",
     "torch",
     "numba",
     "schedulefree",
@@ -36,14 +37,14 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def _commit() -> str | None:
-    folder = Path(__file__).parent
-    git = ["git", "-C", str(folder)]
+    lab = Path(__file__).parents[2]
+    git = ["git", "-C", str(lab)]
     try:
         commit = subprocess.run(
             [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         )
         changes = subprocess.run(
-            [*git, "status", "--porcelain", "--", ".", "../../src"],
+            [*git, "status", "--porcelain", "--", "nero_lab", "../src"],
             capture_output=True,
             text=True,
             check=True,

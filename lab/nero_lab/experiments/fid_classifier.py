@@ -1,4 +1,4 @@
-"""A small classifier of CIFAR-10, by whose features the samples of a GAN are judged."""
+"""A small classifier of CIFAR-10, whose features measure the samples of a GAN."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nero_lab.batching import in_order, num_batches, shuffled
-from nero_lab.schedules import Triangle
+from nero_lab.engine.batching import in_order, num_batches, shuffled
+from nero_lab.engine.schedules import Triangle
 
 
 class Classifier(nn.Module):
@@ -41,8 +41,8 @@ class Classifier(nn.Module):
 
 
 @dataclass(frozen=True)
-class Judge:
-    """A trained classifier and how often it is right on images that it has not seen."""
+class TrainedClassifier:
+    """A trained classifier and its validation accuracy."""
 
     classifier: Classifier
     accuracy: float
@@ -52,8 +52,10 @@ Images = tuple[Tensor, Tensor]
 """The bytes (images, 3, 32, 32) and the classes."""
 
 
-def trained(train: Images, valid: Images, *, width: int, epochs: int, cache_dir: Path) -> Judge:
-    """Return the judge of a recipe, trained at its first use and read from a file afterwards.
+def load_or_train(
+    train: Images, valid: Images, *, width: int, epochs: int, cache_dir: Path
+) -> TrainedClassifier:
+    """Return the classifier of a recipe, trained at its first use and read from a file afterwards.
 
     The file's name holds the recipe. Whether it was there makes no difference to the random numbers
     of a run.
@@ -68,7 +70,7 @@ def trained(train: Images, valid: Images, *, width: int, epochs: int, cache_dir:
         _write_first(found, path)
     found = torch.load(path, map_location=device, weights_only=True)
     classifier.load_state_dict(found["weights"])
-    return Judge(classifier, found["accuracy"])
+    return TrainedClassifier(classifier, found["accuracy"])
 
 
 def _untrained(width: int) -> Classifier:

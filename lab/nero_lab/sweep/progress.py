@@ -1,4 +1,4 @@
-"""What a person sees while a sweep goes on: a line for each run that ends, with the time left."""
+"""Progress of a sweep in the terminal: one line per run that ends, with the time left."""
 
 import time
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from typing import Any
 from ray.tune import Callback
 from rich.console import Console
 
-from nero_lab.config import RunConfig
+from nero_lab.runner.config import RunConfig
 
 
-class ShownSweep(Callback):
-    """Told by Tune how trials fare; keeps why runs failed.
+class SweepProgress(Callback):
+    """Print how trials end, as Tune reports them, and keep why runs failed.
 
     Args:
         configs: the runs, by name.
@@ -29,7 +29,7 @@ class ShownSweep(Callback):
         self._began = time.monotonic()
 
     def begin(self, num_at_once: int) -> None:
-        """Say what is going to happen."""
+        """Print how many runs there are."""
         before = f", {self._num_done} done before" if self._num_done else ""
         self._print(f"runs to make: {len(self._configs)}, {num_at_once} at once{before}")
         self._began = time.monotonic()
@@ -37,7 +37,7 @@ class ShownSweep(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Print how a run ended; a run that raised has returned its message to Tune."""
         name, result = trial.config["run"], trial.last_result
-        metric = self._configs[name].described.metric
+        metric = self._configs[name].task_spec.metric
         if result["status"] == "failed":
             self.failures[name] = result["message"]
             self._ended(name, f"failed: {result['message']}", trials)
@@ -46,13 +46,15 @@ class ShownSweep(Callback):
             self._ended(name, f"{result['status']}, {score}", trials)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Say that a worker died."""
-        self._print(f"{trial.config['run']}: goes on from its checkpoint; {_loss(trial)}")
+        """Print that a worker died."""
+        self._print(f"{trial.config['run']}: resumes from its checkpoint; {_worker_error(trial)}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Say that a worker died once too often."""
+        """Print that a worker died too often."""
         name = trial.config["run"]
-        self.failures[name] = f"given up after {trial.num_failures} attempts; {_loss(trial)}"
+        self.failures[name] = (
+            f"given up after {trial.num_failures} attempts; {_worker_error(trial)}"
+        )
         self._ended(name, self.failures[name], trials)
 
     def _ended(self, name: str, how: str, trials: list[Any]) -> None:
@@ -72,14 +74,14 @@ class ShownSweep(Callback):
 
     def _print(self, line: str) -> None:
         if not self._quiet:
-            console = Console(stderr=True)  # Tune copies callbacks, which a console does not bear
+            console = Console(stderr=True)  # Tune copies callbacks, and a console cannot be copied
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _loss(trial: Any) -> str:
+def _worker_error(trial: Any) -> str:
     """Return the last line of what Ray has to say about a worker that died."""
-    told = Path(trial.error_file).read_text().split("\n") if trial.error_file else []
-    why = next((line for line in reversed(told) if line.strip()), "why is not known")
+    lines = Path(trial.error_file).read_text().split("\n") if trial.error_file else []
+    why = next((line for line in reversed(lines) if line.strip()), "unknown reason")
     return f"its worker died: {why}"
 
 

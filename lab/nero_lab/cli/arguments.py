@@ -1,107 +1,25 @@
-"""The ``nero-lab`` command."""
+"""The arguments of the ``nero-lab`` command."""
 
 import argparse
 import ast
-import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_NEEDS = "nero-lab needs more than the optimiser does: pip install 'nero-optim[lab]' (missing: {})"
+from nero_lab import __version__
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the ``nero-lab`` command and return its exit code."""
-    try:
-        import nero_lab.tasks  # noqa: F401  # stands for what every command needs
-        from nero_lab.errors import ConfigError, DataError
-    except ModuleNotFoundError as error:
-        print(_NEEDS.format(error.name), file=sys.stderr)
-        return 2
-    args = _parser().parse_args(argv)
-    sys.path.insert(0, os.getcwd())  # for optimisers of the user's own
-    try:
-        code: int = args.function(args)
-    except (ConfigError, DataError) as error:
-        print(f"nero-lab {args.command}: {error}", file=sys.stderr)
-        return 2
-    return code
-
-
-def _list(args: argparse.Namespace) -> int:
-    from nero_lab.listing import print_tasks
-
-    print_tasks()
-    return 0
-
-
-def _run(args: argparse.Namespace) -> int:
-    from nero_lab.config import RunConfig
-    from nero_lab.run import run
-
-    config = RunConfig(
-        task=args.task,
-        scale=args.scale,
-        optimizer=args.optimizer,
-        lr=args.lr,
-        seed=args.seed,
-        variant=args.variant,
-        options=dict(args.set),
-        epochs=args.epochs,
-    )
-    record = run(config, _place(args))
-    if os.environ.get("RANK", "0") == "0":
-        print(f"{config.name}: {_ending(config, record)}, records in {args.runs_dir / config.name}")
-    return 0
-
-
-def _ending(config: Any, record: Any) -> str:
-    metric = config.described.metric
-    if record.status == "diverged":
-        return f"diverged: {record.end['message']}"
-    best = record.best(metric.name, higher_is_better=metric.higher_is_better)
-    return f"{record.status}, {metric.label} {record.last(metric.name):.4g} (best {best:.4g})"
-
-
-def _sweep(args: argparse.Namespace) -> int:
-    from nero_lab.sweep import sweep_command
-
-    return sweep_command(args, _place(args))
-
-
-def _report(args: argparse.Namespace) -> int:
-    from nero_lab.report import report_command
-
-    return report_command(args)
-
-
-def _place(args: argparse.Namespace) -> Any:
-    from nero_lab.data.files import default_data_dir
-    from nero_lab.run import Place
-
-    return Place(
-        runs_dir=args.runs_dir,
-        data_dir=args.data_dir or default_data_dir(),
-        checkpoint_steps=args.checkpoint_steps,
-        tensorboard=not args.no_tensorboard,
-        quiet=args.quiet,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; ``args.command`` is the name of the command."""
     parser = argparse.ArgumentParser(
         prog="nero-lab",
         description="The experiments of the Nero paper, and a comparison with today's optimisers.",
     )
+    parser.add_argument("--version", action="version", version=f"nero-lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser(
-        "list", help="every task: figure, data, size and time at each scale"
-    )
-    listing.set_defaults(function=_list)
-    _add_run_options(commands.add_parser("run", help="one run; goes on where it was interrupted"))
+    commands.add_parser("list", help="every task: figure, data, size and time at each scale")
+    _add_run_options(commands.add_parser("run", help="one run; resumes if it was interrupted"))
     _add_sweep_options(
-        commands.add_parser("sweep", help="many runs, on Ray; goes on where it was interrupted")
+        commands.add_parser("sweep", help="many runs, on Ray; resumes if it was interrupted")
     )
     _add_report_options(commands.add_parser("report", help="figures and tables from records"))
     return parser
@@ -118,8 +36,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
-    _add_places(parser)
-    parser.set_defaults(function=_run)
+    _add_run_dirs(parser)
 
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
@@ -142,8 +59,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus-per-run", type=float, default=0, metavar="N", help="(default: %(default)s)"
     )
-    _add_places(parser)
-    parser.set_defaults(function=_sweep)
+    _add_run_dirs(parser)
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +71,6 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", help="paper, cpu or smoke (default: that with most optimisers, for each task)"
     )
-    parser.set_defaults(function=_report)
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +87,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_places(parser: argparse.ArgumentParser) -> None:
+def _add_run_dirs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs-dir", type=Path, default=Path("runs"), help="(default: %(default)s)"
     )

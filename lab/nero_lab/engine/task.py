@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nero_lab import batching
-from nero_lab.schedules import Constant, Schedule
+from nero_lab.engine import batching
+from nero_lab.engine.schedules import Constant, Schedule
 
 Sums = dict[str, tuple[Tensor | float, int]]
 """A total and a count for each quantity; the loop adds them up over steps and ranks."""
@@ -50,7 +50,7 @@ class Recipe:
 
     Args:
         epochs: length of the run; an epoch is what the experiment says it is.
-        batch_size: examples a step, over all ranks.
+        batch_size: examples per step, over all ranks.
         schedule: factor on the learning rate, set at every step.
         clip_norm: largest norm of the gradient of a player, if any.
         precision: what matrix products are computed in; weights are always float32.
@@ -134,7 +134,7 @@ class Experiment(ABC):
         fewer.
         """
         players = self.players
-        self.players = {name: bare(player) for name, player in players.items()}
+        self.players = {name: unwrapped(player) for name, player in players.items()}
         for player in self.players.values():
             player.eval()
         try:
@@ -159,7 +159,7 @@ class Experiment(ABC):
         """Take back what ``state_dict`` gave."""
 
 
-def bare(player: nn.Module) -> nn.Module:
+def unwrapped(player: nn.Module) -> nn.Module:
     """Return a player without its wrapper, for passes that leave no gradients to average."""
     return player.module if isinstance(player, DistributedDataParallel) else player
 

@@ -1,8 +1,8 @@
 """The Fréchet distance between two sets of images, by the features of a network.
 
-Published scores (FID) use an Inception network whose weights are a download. Where these are not to
-be had we take the same distance by the features of our own judge (``judge.py``). The two are different
-scales: ours compares our runs with one another, never with a published FID.
+Published scores (FID) use an Inception network whose weights are a download. Without them
+we take the same distance by the features of our own classifier (``fid_classifier.py``). The two are
+different scales: ours compares our runs with one another, never with a published FID.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ def frechet(features: nn.Module, real: Tensor) -> "FrechetInceptionDistance":
         real: the images to measure from.
 
     Example:
-        >>> from nero_lab.judge import Classifier
+        >>> from nero_lab.experiments.fid_classifier import Classifier
         >>> images = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
         >>> metric = frechet(Classifier(2).eval(), images)
         >>> metric.update(images, real=False)
@@ -36,7 +36,7 @@ def frechet(features: nn.Module, real: Tensor) -> "FrechetInceptionDistance":
     """
     from torchmetrics.image.fid import FrechetInceptionDistance
 
-    return _measuring(FrechetInceptionDistance(features, reset_real_features=False), real)
+    return _with_real(FrechetInceptionDistance(features, reset_real_features=False), real)
 
 
 def inception(real: Tensor, *, cache_dir: Path) -> "FrechetInceptionDistance | None":
@@ -50,7 +50,7 @@ def inception(real: Tensor, *, cache_dir: Path) -> "FrechetInceptionDistance | N
     metric = FrechetInceptionDistance(
         2048, reset_real_features=False, feature_extractor_weights_path=str(paths[0])
     )
-    return _measuring(metric, real)
+    return _with_real(metric, real)
 
 
 def update(metric: "FrechetInceptionDistance", images: Tensor, *, real: bool) -> None:
@@ -59,7 +59,7 @@ def update(metric: "FrechetInceptionDistance", images: Tensor, *, real: bool) ->
         metric.update(images, real=real)
 
 
-def _measuring(metric: "FrechetInceptionDistance", real: Tensor) -> "FrechetInceptionDistance":
+def _with_real(metric: "FrechetInceptionDistance", real: Tensor) -> "FrechetInceptionDistance":
     metric.to(real.device)
     for part in real.split(250):
         update(metric, part, real=True)

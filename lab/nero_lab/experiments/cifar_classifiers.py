@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from nero_lab.classification import Classification, StoredImages
 from nero_lab.data import cifar10, files
-from nero_lab.schedules import Steps
-from nero_lab.task import Setting
+from nero_lab.engine.schedules import Steps
+from nero_lab.engine.task import Setting
+from nero_lab.experiments.classification import Classification, StoredImages
 
 SCHEDULE = Steps(at=(0.5, 0.75, 0.9), factor=0.2, warmup=0.025)
 """The paper's: 200 epochs, of which 5 warm-up, and a fifth of the rate from 100, 150 and 180 on."""

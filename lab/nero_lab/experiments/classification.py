@@ -1,4 +1,4 @@
-"""The experiment that all image classifiers share: cross-entropy, and the share of right answers."""
+"""The experiment that all image classifiers share: cross-entropy and accuracy."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nero_lab.batching import generator, num_batches
 from nero_lab.data.pixels import normalised
-from nero_lab.task import Experiment, Setting, Sums, Take
+from nero_lab.engine.batching import generator, num_batches
+from nero_lab.engine.task import Experiment, Setting, Sums, Take
 
 Batch = tuple[Tensor, Tensor]
 """Images (batch, channels, height, width) in float32 and their classes."""
@@ -65,7 +65,7 @@ class StoredImages:
         for index, items in setting.shuffled(len(self), epoch, start):
             pixels = self.pixels[items]
             if self.augment is not None:
-                # Drawn for the whole batch, so that an image fares alike however many ranks there are.
+                # Drawn for the whole batch, so that augmentation does not depend on the number of ranks.
                 source = generator(setting.seed, epoch, index)
                 draws = torch.rand(setting.recipe.batch_size, self.num_draws, generator=source)
                 pixels = self.augment(pixels, draws[setting.rank :: setting.world_size])

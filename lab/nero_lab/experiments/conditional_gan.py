@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from nero_lab import fid, judge
-from nero_lab.batching import generator as seeded
-from nero_lab.batching import num_batches
+from nero_lab.engine.batching import generator as seeded
+from nero_lab.engine.batching import num_batches
+from nero_lab.engine.task import Experiment, Setting, Sums, Take, unwrapped
+from nero_lab.experiments import fid, fid_classifier
 from nero_lab.models.biggan import NUM_CLASSES, Discriminator, Generator
-from nero_lab.task import Experiment, Setting, Sums, Take, bare
 
 Batch = tuple[Tensor, Tensor]
 """Bytes (images, 3, 32, 32) and classes."""
@@ -45,7 +45,7 @@ class ConditionalGAN(Experiment):
         self._noise = noise.to(device)
         self._wanted = torch.arange(num_samples, device=device) % NUM_CLASSES
         cache_dir = setting.data_dir / CACHE
-        self._judge = judge.trained(
+        self._classifier = fid_classifier.load_or_train(
             (self.images, self.classes),
             (valid[0].to(device), valid[1].to(device)),
             width=setting.option("classifier_width"),
@@ -53,7 +53,7 @@ class ConditionalGAN(Experiment):
             cache_dir=cache_dir,
         )
         mine = self.images[setting.rank :: setting.world_size]  # torchmetrics adds up the ranks
-        self._distances = {"cifar_frechet": fid.frechet(self._judge.classifier, mine)}
+        self._distances = {"cifar_frechet": fid.frechet(self._classifier.classifier, mine)}
         published = fid.inception(mine, cache_dir=cache_dir)
         if published is not None:
             self._distances["fid"] = published
@@ -70,7 +70,7 @@ class ConditionalGAN(Experiment):
         num = len(reals)
         noise, wanted = self._draw(num)
         with torch.no_grad():
-            fakes = bare(self.players["generator"])(noise, wanted)
+            fakes = unwrapped(self.players["generator"])(noise, wanted)
         # One pass over both halves: a second one would move spectral norm's vectors twice.
         images = torch.cat([_scaled(reals), fakes])
         scores = self.players["discriminator"](images, torch.cat([classes, wanted]))
@@ -78,7 +78,7 @@ class ConditionalGAN(Experiment):
         discriminator_loss = hinge(real_scores, fake_scores)
         take("discriminator", discriminator_loss)
 
-        discriminator = bare(self.players["discriminator"])
+        discriminator = unwrapped(self.players["discriminator"])
         noise, wanted = self._draw(num)
         with _frozen(discriminator):
             images = self.players["generator"](noise, wanted)
@@ -104,7 +104,7 @@ class ConditionalGAN(Experiment):
             is_finite &= bool(images.isfinite().all())
             for distance in self._distances.values():
                 fid.update(distance, _as_bytes(images), real=False)
-        sums: Sums = {"classifier_accuracy": (self._judge.accuracy, 1)}
+        sums: Sums = {"classifier_accuracy": (self._classifier.accuracy, 1)}
         for name, distance in self._distances.items():
             value = float(distance.compute())
             sums[name] = (value if is_finite else math.nan, 1)

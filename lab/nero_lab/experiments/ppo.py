@@ -19,10 +19,10 @@ from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
-from nero_lab.emulator import Games
-from nero_lab.errors import ConfigError
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.task import Experiment, Setting, Sums, Take
+from nero_lab.experiments.emulator import Games
 from nero_lab.models.atari import Features
-from nero_lab.task import Experiment, Setting, Sums, Take
 
 _LOGGED = {
     "policy_loss": "train/policy_gradient_loss",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nero_lab.errors import ConfigError
-from nero_lab.optimizers import OPTIMIZERS, Entry, find_optimizer
-from nero_lab.schedules import Constant, Schedule
-from nero_lab.task import Recipe, Task
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.optimizers import OPTIMIZERS, Entry, find_optimizer
+from nero_lab.engine.schedules import Constant, Schedule
+from nero_lab.engine.task import Recipe, Task
 from nero_lab.tasks import TASKS
 
 
@@ -44,23 +44,23 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _check("task", self.task, TASKS)
-        _check("scale", self.scale, self.described.recipes)
+        _check("scale", self.scale, self.task_spec.recipes)
         if ":" not in self.optimizer:
             _check("optimizer", self.optimizer, OPTIMIZERS)
         if self.variant is not None:
-            _check("variant", self.variant, self.described.variants)
+            _check("variant", self.variant, self.task_spec.variants)
         for name in self.options:
-            _check("option", name, self.described.recipes[self.scale].options)
+            _check("option", name, self.task_spec.recipes[self.scale].options)
         if self.epochs is not None and self.epochs < 1:
             raise ConfigError(f"a run needs at least one epoch, not {self.epochs}")
         if self.lr is not None and not 0 <= self.lr < math.inf:
             raise ConfigError(f"a learning rate must be finite and not negative, not {self.lr}")
         if self.lr is None:
-            lr = self.described.lrs.get(self.optimizer, self.entry.lr)
+            lr = self.task_spec.lrs.get(self.optimizer, self.entry.lr)
             object.__setattr__(self, "lr", lr)
 
     @property
-    def described(self) -> Task:
+    def task_spec(self) -> Task:
         """The task itself."""
         return TASKS[self.task]
 
@@ -75,13 +75,13 @@ class RunConfig:
     @property
     def grid(self) -> tuple[float, ...]:
         """The learning rates of a sweep of this optimiser on this task."""
-        return self.described.grids.get(self.optimizer, self.entry.grid)
+        return self.task_spec.grids.get(self.optimizer, self.entry.grid)
 
     @property
     def recipe(self) -> Recipe:
         """The recipe with the changes that this run makes to it."""
-        recipe = self.described.recipes[self.scale]
-        variant = self.described.variants[self.variant] if self.variant else {}
+        recipe = self.task_spec.recipes[self.scale]
+        variant = self.task_spec.variants[self.variant] if self.variant else {}
         return dataclasses.replace(
             recipe,
             options={**recipe.options, **variant, **self.options},

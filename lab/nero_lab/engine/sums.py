@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nero_lab.task import Setting, Sums
+from nero_lab.engine.task import Setting, Sums
 
 
 def add_(sums: Sums, seen: Sums) -> None:

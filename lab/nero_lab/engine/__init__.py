@@ -1,0 +1,1 @@
+"""What every task runs on: the training loop, its inputs, its records and its checkpoints."""

@@ -1,0 +1,1 @@
+"""The experiments that tasks share: classifiers, a GAN with its distance, and PPO."""

@@ -30,13 +30,14 @@ def summary(tensors: dict[str, Tensor]) -> dict[str, list[float]]:
 
 
 def statistics(tensor: Tensor) -> list[float]:
-    """Return the sum, the sum of magnitudes and three elements; of a single number, itself."""
+    """Return the sum and the sum of magnitudes of what is finite, and three elements; or one number."""
     values = tensor.double().flatten()
     num_digits = 15 if tensor.dtype == torch.float64 else 7
     if len(values) <= 1:
         return _rounded(values, num_digits)
     places = [(2 * i + 1) * len(values) // (2 * NUM_SAMPLES) for i in range(NUM_SAMPLES)]
-    return _rounded(torch.stack([values.sum(), values.abs().sum(), *values[places]]), num_digits)
+    finite = values[values.isfinite()]
+    return _rounded(torch.stack([finite.sum(), finite.abs().sum(), *values[places]]), num_digits)
 
 
 def agrees(tensor: Tensor, recorded: list[float]) -> bool:
@@ -56,8 +57,8 @@ def agrees(tensor: Tensor, recorded: list[float]) -> bool:
 
 
 def _is_close(a: float, b: float, *, tolerance: float, scale: float) -> bool:
-    if math.isnan(a) or math.isnan(b) or math.isnan(scale):
-        return math.isnan(a) == math.isnan(b) and (math.isnan(a) or abs(a - b) <= abs(b) * 1e-2)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a == b or (math.isnan(a) and math.isnan(b))
     return abs(a - b) <= tolerance * (abs(b) + scale)
 
 

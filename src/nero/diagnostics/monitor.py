@@ -2,19 +2,20 @@
 
 import warnings
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
-from nero.diagnostics.report import TurningReport, read_summary
+from nero.diagnostics.layer_report import read_summary
+from nero.diagnostics.neurons import NamedNeurons
+from nero.diagnostics.report import TurningReport
 from nero.diagnostics.sinks import Sink
-from nero.diagnostics.summary import summarise
+from nero.diagnostics.summary import read_all, summarise
 from nero.diagnostics.watched import (
-    Watched,
     gradient_of,
     innermost,
     skipped_counts,
@@ -25,16 +26,13 @@ from nero.functional import Sphere, balance_tolerance
 from nero.functional.sharding import is_sharded, local_of
 from nero.optim import Balanced, Nero
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 TOO_FAR_RAD = 0.3
 """About 17 degrees: at any learning rate, far for one step."""
 TOO_FAR_LR = 10.0
 """Nero's learning rate is an angle: this many times it is far."""
 
 
-class TurningMonitor:
+class TurningMonitor(AbstractContextManager["TurningMonitor"]):
     """Watch through which angles an optimiser turns neurons; change nothing.
 
     It attaches to any torch optimiser. At a sampled step it keeps a copy of the weights of the sampled
@@ -104,7 +102,7 @@ class TurningMonitor:
         self.last_report: TurningReport | None = None
         """Of the last sampled step."""
         self._position = 0  # of the layer that is next in turn
-        self._before: list[tuple[Watched, Tensor]] = []
+        self._before: list[tuple[NamedNeurons, Tensor]] = []
         if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
             warnings.warn(
                 "this optimizer is inside Balanced, which projects the weights after each of its steps: "
@@ -130,19 +128,10 @@ class TurningMonitor:
         """Detach, and close those sinks that can be closed."""
         self.detach()
         for sink in self.sinks:
-            close = getattr(sink, "close", None)
-            if close is not None:
-                close()
+            if hasattr(sink, "close"):
+                sink.close()
 
-    def __enter__(self) -> "Self":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -153,11 +142,11 @@ class TurningMonitor:
         """Go on as the monitor that was saved would have."""
         self.step, self._position = int(state_dict["step"]), int(state_dict["position"])
 
-    def _watched(self) -> list[Watched]:
+    def _watched(self) -> list[NamedNeurons]:
         # Anew each time: parameters are added, frozen and swapped while a model trains.
         return watched_params(self.optimizer, self.model, self.constraint)
 
-    def _in_turn(self) -> list[Watched]:
+    def _in_turn(self) -> list[NamedNeurons]:
         watched = self._watched()
         if self.max_layers is None or self.max_layers >= len(watched):
             return watched
@@ -171,7 +160,7 @@ class TurningMonitor:
         self._before = []  # of a step that has failed
         if self.step % self.every == 0:
             self._before = [
-                (each, _rows(each, each.param).clone(memory_format=torch.contiguous_format))
+                (each, _rows(each).clone(memory_format=torch.contiguous_format))
                 for each in self._in_turn()
             ]
         self.step += 1
@@ -186,90 +175,53 @@ class TurningMonitor:
             for sink in self.sinks:
                 sink.write(self.last_report)
 
-    def _report(self, pairs: list[tuple[Watched, Tensor]]) -> TurningReport:
-        targets = [target_norms(self.optimizer, each) for each, _ in pairs]
-        turns: list[tuple[Watched, NeuronTurns]] = []
+    def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:
+        turns: list[tuple[NamedNeurons, NeuronTurns]] = []
         while pairs:  # a copy is freed as soon as it is measured
             each, before = pairs.pop(0)
-            turns.append((each, self._measured(each, before, targets[len(turns)])))
-        watched = [each for each, _ in turns]
+            grad = gradient_of(each)
+            grad_rows = None if grad is None else neuron_rows(grad, each.layout)
+            target = target_norms(self.optimizer, each)
+            turns.append((each, measure(before, _rows(each), grad_rows, target)))
         counts = skipped_counts(self.optimizer)
-        whole, totals = _made_whole(turns, counts)
-        packed = [
-            summarise(
-                all_turns,
-                _with_target(each.constraint, target),
-                fan_in=each.layout.fan_in(each.param.shape),
-                too_far=self._too_far(each),
-            )
-            for each, all_turns, target in zip(watched, whole, targets, strict=True)
+        if any(is_sharded(each.param) for each, _ in [*turns, *counts]):
+            from nero.diagnostics.gather import gather
+
+            turns, counts = gather(turns, counts)
+        summaries = [
+            summarise(measured, each, too_far=self._too_far(each)) for each, measured in turns
         ]
-        # Everything so far is on its way on the device; here we wait for it, once.
-        device = packed[0].device
-        totals_there = [total.reshape(1).to(device, packed[0].dtype) for total in totals]
-        numbers = torch.cat([*(p.to(device) for p in packed), *totals_there]).tolist()
-        size = len(packed[0])
-        skipped = dict(
-            zip((param for param, *_ in counts), numbers[len(packed) * size :], strict=True)
-        )
-        layers = tuple(
+        # Everything so far is on its way on the device; here we wait for it.
+        totals = {each.param: count for each, count in counts}
+        *layers, read_totals = read_all([*summaries, totals])
+        skipped = {param: int(total) for param, (total,) in read_totals.items()}
+        reports = (
             read_summary(
-                numbers[i * size : (i + 1) * size],
+                numbers,
                 name=each.name,
-                num_neurons=each.layout.num_neurons(each.param.shape),
-                fan_in=each.layout.fan_in(each.param.shape),
+                num_neurons=each.num_neurons,
+                fan_in=each.fan_in,
                 lr=each.lr,
                 lr_is_angle=isinstance(self.optimizer, Nero),
                 too_far=self._too_far(each),
-                num_skipped=int(skipped[each.param]) if each.param in skipped else None,
+                num_skipped=skipped.get(each.param),
                 tolerance=balance_tolerance(each.param.dtype),
             )
-            for i, each in enumerate(watched)
+            for (each, _), numbers in zip(turns, layers, strict=True)
         )
-        return TurningReport(self.step, layers, int(sum(skipped.values())) if skipped else None)
+        return TurningReport(self.step, tuple(reports), sum(skipped.values()) if skipped else None)
 
-    def _measured(
-        self, each: Watched, before: Tensor, target: Tensor | float | None
-    ) -> NeuronTurns:
-        grad = gradient_of(each)
-        turns = measure(
-            before,
-            _rows(each, each.param),
-            None if grad is None else neuron_rows(grad, each.layout),
-        )
-        if isinstance(target, Tensor):
-            fits = target.numel() == turns.target.numel()
-            known = target.to(turns.target) if fits else torch.full_like(turns.target, torch.nan)
-            turns = turns._replace(target=known)
-        return turns
-
-    def _too_far(self, each: Watched) -> float:
+    def _too_far(self, each: NamedNeurons) -> float:
         if self.too_far is not None:
             return self.too_far
         if not isinstance(self.optimizer, Nero):
             return TOO_FAR_RAD
-        # Rounding alone may turn a neuron by eps: at a tiny rate, that is no sign of trouble.
+        # Rounding alone may turn a neuron by eps: at a tiny rate, that is harmless.
         return min(TOO_FAR_RAD, max(TOO_FAR_LR * each.lr, torch.finfo(each.param.dtype).eps))
 
 
-def _rows(each: Watched, param: Tensor) -> Tensor:
-    return neuron_rows(local_of(param.detach()), each.layout)
-
-
-def _with_target(constraint: Sphere, target: Tensor | float | None) -> Sphere:
-    # "initial" of neurons whose initial norm nobody has noted is no norm to keep.
-    return constraint if target is not None else Sphere(None, constraint.centre)
-
-
-def _made_whole(
-    turns: list[tuple[Watched, NeuronTurns]], counts: list[tuple[Tensor, Any, Tensor]]
-) -> tuple[list[NeuronTurns], list[Tensor]]:
-    params = [each.param for each, _ in turns] + [param for param, *_ in counts]
-    if any(is_sharded(param) for param in params):
-        from nero.diagnostics.gather import gather
-
-        return gather([(each.param, each.layout, mine) for each, mine in turns], counts)
-    return [mine for _, mine in turns], [count for *_, count in counts]
+def _rows(each: NamedNeurons) -> Tensor:
+    return neuron_rows(local_of(each.param.detach()), each.layout)
 
 
 def _is_first_rank() -> bool:

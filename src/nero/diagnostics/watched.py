@@ -1,50 +1,22 @@
 """Which parameters of an optimiser have neurons, what they are called, and where they should live."""
 
-import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.functional import UNCONSTRAINED, Sphere, as_constraint
+from nero.diagnostics.neurons import NamedNeurons, resolve_neurons
+from nero.functional import UNCONSTRAINED, Sphere
 from nero.functional.sharding import is_sharded, local_of
-from nero.layout import LAYOUT_KEYS, Layout, infer_layouts, layout_from_options, layout_from_shape
+from nero.layout import LAYOUT_KEYS, infer_layouts, layout_from_options, layout_from_shape
 from nero.optim import Balanced, Nero
 from nero.optim.base import RelativeOptimizer
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A parameter that has neurons."""
-
-    name: str
-    param: Tensor
-    layout: Layout
-    group: dict[str, Any]
-    place: int
-    """Position in its group."""
-    constraint: Sphere
-    """That its neurons can obey; none, if nobody holds them to one."""
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of its group, or NaN; waits for the device if that is a tensor."""
-        lr = self.group.get("lr")  # some optimisers find their own, and have None here
-        return math.nan if lr is None else float(lr)
-
-
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Return the optimiser whose hooks run: trainers wrap the one that they are given.
-
-    Example:
-        >>> from nero.diagnostics.watched import innermost
-        >>> optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters())
-        >>> innermost(optimizer) is optimizer
-        True
-    """
+    """Return the optimiser whose hooks run: trainers wrap the one that they are given."""
     while not isinstance(optimizer, Balanced):
         wrapped = getattr(optimizer, "optimizer", None)
         if not isinstance(wrapped, Optimizer):
@@ -55,12 +27,11 @@ def innermost(optimizer: Optimizer) -> Optimizer:
 
 def watched_params(
     optimizer: Optimizer, model: nn.Module | None = None, constraint: Sphere | str | None = None
-) -> list[Watched]:
+) -> list[NamedNeurons]:
     """Find the parameters that have neurons and can be trained, in the order of ``model`` if it is given.
 
-    Complex ones are left out.
-
-    The optimiser's own layouts come first, where it has any; then those of the modules; then shapes.
+    Layouts are those of the optimiser, where it has any; then those of the modules; then those that shapes
+    suggest. Complex parameters are left out: they have other angles.
 
     Args:
         optimizer: any torch optimiser.
@@ -75,79 +46,78 @@ def watched_params(
     """
     by_module = {found.param: found for found in infer_layouts(model)} if model is not None else {}
     found = []
-    for param, group, place, fallback_name in _members(optimizer.param_groups):
+    for param, group, index, name in _members(optimizer):
         if not param.requires_grad or param.is_meta or not param.numel():
             continue
-        if not param.is_floating_point():  # complex numbers have other angles
+        if not param.is_floating_point():
             continue
         module = by_module.get(param)  # type: ignore[call-overload]
         if _has_layouts(optimizer, group):
             layout = layout_from_options(group, param.shape)
         else:
             layout = layout_from_shape(param.shape) if module is None else module.layout
-        if layout.is_elementwise(param.shape):
+        sphere = _constraint(optimizer, group) if constraint is None else constraint
+        name = name if module is None else module.name
+        each = resolve_neurons(name, param, layout, sphere, group, index)
+        if each.is_elementwise:
             continue
-        name = fallback_name if module is None else module.name
         if is_sharded(param):
             from nero.distributed import check_param
 
             check_param(param, layout, f"`{name}`")  # type: ignore[arg-type]
-        sphere = _constraint(optimizer, group) if constraint is None else as_constraint(constraint)
-        sphere = sphere.for_fan_in(layout.fan_in(param.shape))
-        found.append(Watched(name, param, layout, group, place, sphere))
+        found.append(each)
     order = {param: index for index, param in enumerate(by_module)}
     return sorted(found, key=lambda each: order.get(each.param, len(order)))  # type: ignore[call-overload]
 
 
-def target_norms(optimizer: Optimizer, watched: Watched) -> Tensor | float | None:
-    """Return the norm that neurons should have: a number, one for each on this rank, or ``None``."""
-    if watched.constraint.radius != "initial":
-        return watched.constraint.radius
+def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | float | None:
+    """Return the norm that neurons should have: a number, one per neuron of this rank, or ``None``."""
+    if each.sphere.radius != "initial":
+        return each.sphere.radius
     if isinstance(optimizer, Balanced):
-        known = watched.group.get("initial_norms")
-        norms = None if known is None else known[watched.place]
+        known = each.group.get("initial_norms")
+        norms = None if known is None else known[each.index]
     else:
-        norms = optimizer.state.get(watched.param, {}).get("radius")
-    if norms is not None and is_sharded(norms) and watched.layout.num_groups == 1:
+        norms = optimizer and optimizer.state.get(each.param, {}).get("radius")
+    if norms is not None and is_sharded(norms) and each.layout.num_groups == 1:
         # Torch leaves some whole on every rank. To keep the part that belongs here sends nothing.
         from nero.distributed import per_neuron
 
-        mine = per_neuron(watched.param, watched.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
+        mine = per_neuron(each.param, each.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
         norms = norms.redistribute(mine.device_mesh, mine.placements)
     return None if norms is None else local_of(norms).flatten()
 
 
-def skipped_counts(optimizer: Optimizer) -> list[tuple[Tensor, Layout, Tensor]]:
-    """Return what Nero has counted of skipped neurons, by parameter; nothing, of another optimiser."""
-    if not isinstance(optimizer, Nero):
-        return []
-    return [
-        (param, layout_from_options(group, param.shape), optimizer.state[param]["num_skipped"])
-        for param, group, _, _ in _members(optimizer.param_groups)
-        if "num_skipped" in optimizer.state.get(param, {})
-    ]
+def skipped_counts(optimizer: Optimizer) -> list[tuple[NamedNeurons, Tensor]]:
+    """Return how many updates Nero has skipped, per parameter; nothing, for another optimiser."""
+    found = []
+    for param, group, index, name in _members(optimizer) if isinstance(optimizer, Nero) else ():
+        count = optimizer.state.get(param, {}).get("num_skipped")
+        if count is not None:
+            layout = layout_from_options(group, param.shape)
+            each = resolve_neurons(name, param, layout, group["constraint"], group, index)
+            found.append((each, count))
+    return found
 
 
-def gradient_of(watched: Watched) -> Tensor | None:
+def gradient_of(each: NamedNeurons) -> Tensor | None:
     """Return what this rank holds of the gradient."""
-    grad = watched.param.grad
+    grad = each.param.grad
     if grad is None:
         return None
-    if is_sharded(watched.param):
+    if is_sharded(each.param):
         from nero.distributed import local_work
 
-        return local_work(watched.param, grad, f"`{watched.name}`")[1]
+        return local_work(each.param, grad, f"`{each.name}`")[1]
     return grad if grad.layout == torch.strided else grad.to_dense()
 
 
-def _members(
-    groups: Iterable[dict[str, Any]],
-) -> Iterator[tuple[Tensor, dict[str, Any], int, str]]:
-    for index, group in enumerate(groups):
+def _members(optimizer: Optimizer) -> Iterator[tuple[Tensor, dict[str, Any], int, str]]:
+    for number, group in enumerate(optimizer.param_groups):
         names = group.get("param_names")
-        for place, param in enumerate(group["params"]):
-            name = f"groups.{index}.params.{place}" if names is None else names[place]
-            yield param, group, place, name
+        for index, param in enumerate(group["params"]):
+            name = f"groups.{number}.params.{index}" if names is None else names[index]
+            yield param, group, index, name
 
 
 def _has_layouts(optimizer: Optimizer, group: dict[str, Any]) -> bool:
@@ -157,7 +127,7 @@ def _has_layouts(optimizer: Optimizer, group: dict[str, Any]) -> bool:
     return any(group.get(key) is not None for key in LAYOUT_KEYS)
 
 
-def _constraint(optimizer: Optimizer, group: dict[str, Any]) -> Sphere:
+def _constraint(optimizer: Optimizer, group: dict[str, Any]) -> Any:
     if isinstance(optimizer, Balanced):
-        return as_constraint(group.get("constraint", optimizer.constraint))
-    return as_constraint(group["constraint"]) if isinstance(optimizer, Nero) else UNCONSTRAINED
+        return group.get("constraint", optimizer.constraint)
+    return group["constraint"] if isinstance(optimizer, Nero) else UNCONSTRAINED

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from nero.diagnostics.report import Distribution, TurningReport
-from nero.diagnostics.sinks.scalars import all_scalars
-from nero.diagnostics.sinks.sink import missing
+from nero.diagnostics.report import TurningReport
+from nero.diagnostics.sinks.scalars import scalars
+from nero.diagnostics.sinks.sink import require
 
 
 class TensorBoardSink:
@@ -30,40 +30,34 @@ class TensorBoardSink:
 
     def __init__(self, writer: Any, *, prefix: str = "turning") -> None:
         self._is_ours = isinstance(writer, str | Path)
-        self.writer = _new_writer(writer) if self._is_ours else writer
+        self.writer = writer
+        if self._is_ours:
+            tensorboard = require("torch.utils.tensorboard", "TensorBoardSink")
+            self.writer = tensorboard.SummaryWriter(str(writer))
         self.prefix = prefix
 
     def write(self, report: TurningReport) -> None:
         """Add a point to every curve, and a histogram of angles for every layer."""
-        for tag, value in all_scalars(report, self.prefix).items():
+        for tag, value in scalars(report, self.prefix).items():
             self.writer.add_scalar(tag, value, report.step)
         for layer in report.layers:
-            if layer.angle.num:
-                self._add_histogram(f"{self.prefix}/{layer.name}/angle", layer.angle, report.step)
+            angle = layer.angle
+            if not angle.num:
+                continue
+            # TensorBoard takes the upper bounds of bins. It never shows sums of squares.
+            self.writer.add_histogram_raw(
+                f"{self.prefix}/{layer.name}/angle",
+                min=angle.min,
+                max=angle.max,
+                num=angle.num,
+                sum=angle.num * angle.mean,
+                sum_squares=angle.num * angle.mean**2,
+                bucket_limits=[*angle.EDGES[1:]],
+                bucket_counts=[*angle.histogram],
+                global_step=report.step,
+            )
 
     def close(self) -> None:
         """Close the writer, if it was made here."""
         if self._is_ours:
             self.writer.close()
-
-    def _add_histogram(self, tag: str, values: Distribution, step: int) -> None:
-        # TensorBoard takes the upper bounds of bins. It never shows sums of squares.
-        self.writer.add_histogram_raw(
-            tag,
-            min=values.min,
-            max=values.max,
-            num=values.num,
-            sum=values.num * values.mean,
-            sum_squares=values.num * values.mean**2,
-            bucket_limits=[*values.EDGES[1:]],
-            bucket_counts=[*values.histogram],
-            global_step=step,
-        )
-
-
-def _new_writer(directory: str | Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError as error:
-        raise missing("tensorboard", "TensorBoardSink") from error
-    return SummaryWriter(str(directory))

@@ -1,11 +1,10 @@
 """Reports in Weights & Biases."""
 
-from importlib import import_module
 from typing import Any
 
 from nero.diagnostics.report import TurningReport
-from nero.diagnostics.sinks.scalars import all_scalars
-from nero.diagnostics.sinks.sink import missing
+from nero.diagnostics.sinks.scalars import scalars
+from nero.diagnostics.sinks.sink import require
 
 
 class WandbSink:
@@ -24,19 +23,15 @@ class WandbSink:
     """
 
     def __init__(self, run: Any, *, prefix: str = "turning") -> None:
-        try:
-            wandb = import_module("wandb")
-        except ModuleNotFoundError as error:
-            raise missing("wandb", "WandbSink") from error
+        self._histogram = require("wandb", "WandbSink").Histogram
         self.run, self.prefix = run, prefix
-        self._histogram = wandb.Histogram
         run.define_metric(f"{prefix}/step")
         run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
 
     def write(self, report: TurningReport) -> None:
         """Log one row."""
         row: dict[str, Any] = {f"{self.prefix}/step": report.step}
-        row.update(all_scalars(report, self.prefix))
+        row.update(scalars(report, self.prefix))
         for layer in report.layers:
             counts, edges = [*layer.angle.histogram], [*layer.angle.EDGES]
             row[f"{self.prefix}/{layer.name}/angle"] = self._histogram(np_histogram=(counts, edges))

@@ -1,9 +1,10 @@
 """The observer: it looks at some steps of an optimiser, and tells its sinks how far neurons turned."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,9 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         constraint: measure the drift from here; by default from where the optimiser holds its neurons.
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
         every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
+        on_error: what to do when a sink raises. ``"warn"`` warns once, gives that sink no more reports, and
+            training goes on; ``"raise"`` lets the error out of ``optimizer.step()``, which has moved the
+            weights already.
 
     Example:
         >>> from nero.diagnostics import TurningMonitor
@@ -83,6 +87,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         constraint: Sphere | str | None = None,
         sinks: Sequence[Sink] = (),
         every_rank: bool = False,
+        on_error: Literal["warn", "raise"] = "warn",
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"TurningMonitor watches an optimizer, not {type(optimizer).__name__}")
@@ -92,17 +97,20 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
             )
         if too_far is not None and not too_far > 0:
             raise ValueError(f"too_far is an angle in radians above 0, but is {too_far}")
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f'on_error must be "warn" or "raise", but is {on_error!r}')
         self.optimizer = innermost(optimizer)
         self.model = model
         self.every, self.max_layers = every, max_layers
         self.too_far, self.constraint = too_far, constraint
-        self.sinks, self.every_rank = list(sinks), every_rank
+        self.sinks, self.every_rank, self.on_error = list(sinks), every_rank, on_error
         self.step = 0
         """The number of steps seen."""
         self.last_report: TurningReport | None = None
         """Of the last sampled step."""
         self._position = 0  # of the layer that is next in turn
         self._before: list[tuple[NamedNeurons, Tensor]] = []
+        self._failed_sinks: set[int] = set()  # by identity
         if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
             warnings.warn(
                 "this optimizer is inside Balanced, which projects the weights after each of its steps: "
@@ -129,7 +137,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self.detach()
         for sink in self.sinks:
             if hasattr(sink, "close"):
-                sink.close()
+                self._try_sink(sink, sink.close)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -173,7 +181,23 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self.last_report = self._report(pairs)
         if self.every_rank or _is_first_rank():
             for sink in self.sinks:
-                sink.write(self.last_report)
+                if id(sink) not in self._failed_sinks:
+                    self._try_sink(sink, partial(sink.write, self.last_report))
+
+    def _try_sink(self, sink: Sink, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if self.on_error == "raise":
+                raise
+            is_known, name = id(sink) in self._failed_sinks, type(sink).__name__
+            self._failed_sinks.add(id(sink))
+            if not is_known:
+                warnings.warn(
+                    f"the sink {name} raised {error!r}: it gets no more reports, and training goes on; "
+                    'TurningMonitor(..., on_error="raise") would have stopped here',
+                    stacklevel=2,
+                )
 
     def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:
         turns: list[tuple[NamedNeurons, NeuronTurns]] = []

@@ -115,15 +115,9 @@ def _beta_fraction(a: float, b: float, x: float, y: float) -> float:
     c = a * (centre + 1) / (a + 1)
     d, fraction = 0.0, 1 / c
     for n in range(1, 100_000):
-        above = (
-            n
-            * (b - n)
-            * x
-            * x
-            * ((a + n - 1) / (a + 2 * n - 1))
-            * ((a + b + n - 1) / (a + 2 * n - 1))
-        )
-        below = n + n * (b - n) * x / (a + 2 * n - 1)
+        middle = a + 2 * n - 1
+        above = n * (b - n) * x * x * ((a + n - 1) / middle) * ((a + b + n - 1) / middle)
+        below = n + n * (b - n) * x / middle
         below += (a + n) * (centre + 1 + n * (1 + y)) / (a + 2 * n + 1)
         d = 1 / (below + above * d or tiny)
         c = below + above / c or tiny

@@ -21,13 +21,7 @@ from nero.theory.turnable import TurnableNeurons, Weights
 
 @dataclass(frozen=True)
 class RobustnessSearch:
-    """What [`search_robustness`][nero.theory.search_robustness] found.
-
-    Example:
-        >>> from nero.theory import RobustnessSearch
-        >>> print(RobustnessSearch(0.21, 0.2, sample=3, margin=-0.01, weights={}))
-        alpha < 0.2100 rad, or 12.03 degrees: turned by that, the network errs on sample 3
-    """
+    """What [`search_robustness`][nero.theory.search_robustness] found."""
 
     angle_rad: float
     """An upper bound of alpha: turned by no more than this, the network errs. Infinity if none."""
@@ -73,8 +67,8 @@ def search_robustness(
     it still does. Then a smaller angle is tried.
 
     Args:
-        model: a classifier with zero error on the samples: ``model(inputs)`` are logits, a row a
-            sample. It is left as it is, and in the mode, training or evaluation, that it is in.
+        model: a classifier with zero error on the samples: ``model(inputs)`` are logits, one row
+            per sample. It is left as it is, and in the mode, training or evaluation, that it is in.
         inputs: all training samples.
         labels: their classes.
         max_angle_rad: where to begin.
@@ -108,6 +102,8 @@ def search_robustness(
         >>> found = search_robustness(layer, inputs, labels)
         >>> 0.785 <= found.angle_rad < 0.79  # pi/4: then both neurons are halfway
         True
+        >>> print(found)
+        alpha < 0.78... rad, or 45... degrees: turned by that, the network errs on sample ...
     """
     if not 0 < max_angle_rad <= math.pi:
         raise ValueError(f"max_angle_rad must be above 0 and at most pi, but is {max_angle_rad!r}")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from nero.diagnostics.neurons import neurons_of_model
 from nero.functional import BALANCED, Sphere, as_constraint
 from nero.layout import Overrides
-from nero.layout.groups import resolve
 from nero.theory.caps import log_cap_lower_bound, log_cap_measure
 
 
@@ -130,20 +130,17 @@ def weight_space(
         (('0.bias', 'bias'), ('2.bias', 'bias'))
     """
     spheres, left_out = [], []
-    for found, _, options in resolve(model, overrides):
-        shape = found.param.shape
-        sphere = as_constraint(options.get("constraint", constraint))
-        if not found.param.requires_grad:
-            left_out.append((found.name, "frozen"))
-        elif found.layout.neuron_dims is None:
-            left_out.append((found.name, found.layout.role))
-        elif found.layout.is_elementwise(shape):
-            left_out.append((found.name, "fan-in 1"))
-        elif sphere.radius is None:
-            left_out.append((found.name, "norm is free"))
+    for each in neurons_of_model(model, constraint=constraint, overrides=overrides):
+        if not each.param.requires_grad:
+            left_out.append((each.name, "frozen"))
+        elif each.layout.role != "neuron":
+            left_out.append((each.name, each.layout.role))
+        elif each.is_elementwise:
+            left_out.append((each.name, "fan-in 1"))
+        elif each.constraint.radius is None:
+            left_out.append((each.name, "norm is free"))
         else:
-            num_neurons, fan_in = found.layout.num_neurons(shape), found.layout.fan_in(shape)
-            spheres.append(Spheres(num_neurons, fan_in, sphere, found.name))
+            spheres.append(Spheres(each.num_neurons, each.fan_in, each.constraint, each.name))
     if not spheres:
         raise ValueError("no parameter of the model has neurons on a sphere")
     return WeightSpace(tuple(spheres), tuple(left_out))

@@ -229,3 +229,5 @@ def test_a_version_space_of_measure_zero_never_has_enough_samples():
         samples_needed(-math.inf)
     with pytest.raises(ValueError, match="below must be above 0"):
         samples_needed(-1.0, below=0.0)
+    with pytest.raises(ValueError, match="below must be above 0, but is nan"):
+        log_solutions_needed(-1.0, num_samples=10, below=math.nan)

@@ -25,7 +25,7 @@ def check_balance(
     overrides: Overrides = (),
     explain: bool = True,
 ) -> BalanceReport:
-    """Tell whether every neuron is balanced; if not, which are off and by how much.
+    """Check whether every neuron is balanced; if not, report which are off and by how much.
 
     Nothing is changed. With sharded parameters it gathers a few numbers per neuron, parameter by parameter:
     call it on every rank.
@@ -33,7 +33,7 @@ def check_balance(
     Args:
         network: a model, or an optimiser of this package, which knows its own constraints and, for
             ``constraint="initial"``, the norms that neurons started with.
-        constraint: where neurons should be; what Nero and Balanced are told comes first.
+        constraint: where neurons should be; the constraints of Nero and Balanced take precedence.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
         explain: print as a table of layers, not as one line.
 

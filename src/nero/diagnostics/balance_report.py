@@ -1,4 +1,4 @@
-"""What a look at the balance of a network has shown."""
+"""What `check_balance` found."""
 
 from dataclasses import dataclass
 

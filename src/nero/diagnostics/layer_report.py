@@ -50,7 +50,7 @@ class LayerReport:
     too_far: float
     """Turns beyond this angle are too far, in radians."""
     angle: Distribution
-    """Through which angle each neuron turned, in radians."""
+    """By which angle each neuron turned, in radians."""
     relative_change: Distribution
     """|dw| / |w| of each neuron (Definition 5)."""
     norm: Distribution
@@ -80,9 +80,9 @@ class LayerReport:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every neuron is where its constraint wants it, as far as its dtype can say.
+        """Whether every neuron obeys its constraint, as well as its dtype can express.
 
-        A neuron that is zero or not finite is nowhere.
+        A neuron that is zero or not finite does not.
         """
         return not self.num_undefined and self.drift <= self.tolerance
 

@@ -1,4 +1,4 @@
-"""The observer: it looks at some steps of an optimiser, and tells its sinks how far neurons turned."""
+"""Sample some steps of an optimiser, and report to sinks how far neurons turned."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -34,14 +34,14 @@ TOO_FAR_LR = 10.0
 
 
 class TurningMonitor(AbstractContextManager["TurningMonitor"]):
-    """Watch through which angles an optimiser turns neurons; change nothing.
+    """Watch by which angles an optimiser turns neurons; change nothing.
 
     It attaches to any torch optimiser. At a sampled step it keeps a copy of the weights of the sampled
     layers, compares them afterwards, writes a report to every sink, and forgets the copy. At all other
-    steps it counts, and that is all.
+    steps it only counts.
 
-    Parameters that are sharded (FSDP2, tensor parallel) are compared where they lie. Then the ranks add up
-    one small buffer for each process group, and all have the same report. All of them must watch.
+    Parameters that are sharded (FSDP2, tensor parallel) are compared where they are. Then the ranks add up
+    one small buffer per process group, and all have the same report. Every rank needs a monitor.
 
     Args:
         optimizer: any torch optimiser; `Balanced` rather than the one within it. Neurons are those that
@@ -119,7 +119,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
             )
         if not self._watched():
             warnings.warn("this optimizer has no parameter with neurons to watch", stacklevel=2)
-        # Where the step is compiled, nobody should compile the monitor with it.
+        # A compiled step must not compile the monitor with it.
         before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
             self.optimizer.register_step_pre_hook(before),
@@ -127,7 +127,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         ]
 
     def detach(self) -> None:
-        """Leave the optimiser as if nobody had ever watched it."""
+        """Remove all hooks from the optimiser."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._before = [], []

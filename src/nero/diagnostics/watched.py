@@ -36,7 +36,7 @@ def watched_params(
     Args:
         optimizer: any torch optimiser.
         model: the model that it trains, for names and layouts.
-        constraint: what neurons should obey; ``None`` asks the optimiser.
+        constraint: what neurons should obey; by default what the optimiser makes them obey.
 
     Example:
         >>> from nero.diagnostics.watched import watched_params
@@ -47,9 +47,8 @@ def watched_params(
     by_module = {found.param: found for found in infer_layouts(model)} if model is not None else {}
     found = []
     for param, group, index, name in _members(optimizer):
-        if not param.requires_grad or param.is_meta or not param.numel():
-            continue
-        if not param.is_floating_point():
+        has_weights = param.numel() and not param.is_meta and param.is_floating_point()
+        if not has_weights or not param.requires_grad:
             continue
         module = by_module.get(param)  # type: ignore[call-overload]
         if _has_layouts(optimizer, group):
@@ -80,7 +79,7 @@ def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | fl
     else:
         norms = optimizer and optimizer.state.get(each.param, {}).get("radius")
     if norms is not None and is_sharded(norms) and each.layout.num_groups == 1:
-        # Torch leaves some whole on every rank. To keep the part that belongs here sends nothing.
+        # Torch replicates some of them. Keeping this rank's part communicates nothing.
         from nero.distributed import per_neuron
 
         mine = per_neuron(each.param, each.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]

@@ -107,8 +107,8 @@ def _beta_fraction(a: float, b: float, x: float, y: float) -> float:
 
     It is the even part of DLMF 8.17.22, as Didonato and Morris (1992) write it: where x is near
     one, terms cancel in the fraction itself, and in its even part ``y`` says what is left of them.
-    Lentz's method goes through it from the front, so nobody has to guess where to begin; it takes
-    about sqrt(a) terms at most.
+    Lentz's method evaluates it from the front, so the number of terms need not be guessed; it takes
+    about sqrt(a) of them at most.
     """
     tiny = 1e-300  # for a denominator that is zero by accident
     centre = a - (a + b) * x if x < y else (a + b) * y - b  # the same, by what is small

@@ -53,14 +53,14 @@ def log_version_space(
             f"log_solutions is the logarithm of a number from one on, so 0 or more, but is "
             f"{log_solutions!r}"
         )
-    whole = log_solutions + space.log_measure(angle_rad, is_exact=True)
-    if whole > 1e-9 + 1e-12 * log_solutions:  # rounding aside
+    log_measure = log_solutions + space.log_measure(angle_rad, is_exact=True)
+    if log_measure > 1e-9 + 1e-12 * log_solutions:  # rounding aside
         raise ValueError(
             f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit: without "
-            f"intersecting, there are at most exp({log_solutions - whole:.6g})"
+            f"intersecting, there are at most exp({log_solutions - log_measure:.6g})"
         )
     if is_exact:
-        return min(whole, 0.0)
+        return min(log_measure, 0.0)
     return log_solutions + space.log_measure(angle_rad)
 
 
@@ -132,8 +132,8 @@ def generalisation_bound(
         num_samples: n.
         angle_rad: alpha, by which all neurons may turn at once without an error on the training
             data.
-        delta: the proportion of training sets for which the bound may fail.
-        log_solutions: the logarithm of K. Nobody knows how to measure it; zero, one solution, is
+        delta: as in [`pac_bayes_bound`][nero.theory.pac_bayes_bound].
+        log_solutions: the logarithm of K. It cannot be measured yet; zero, for one solution, is
             safe.
         is_exact: whether to take the exact measure of the caps.
 

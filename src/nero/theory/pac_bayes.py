@@ -68,8 +68,7 @@ def samples_needed(log_measure: float, *, delta: float = 0.05, below: float = 1.
         >>> samples_needed(math.log(0.001))
         15
     """
-    if not below > 0:
-        raise ValueError(f"below must be above 0, but is {below!r}")
+    _check_below(below)
 
     def is_enough(num: int) -> bool:
         return pac_bayes_bound(log_measure, num_samples=num, delta=delta).linear < below
@@ -100,7 +99,7 @@ def log_solutions_needed(
 
     Args:
         log_measure: the logarithm of the measure of *one* solution.
-        num_samples: n, and
+        num_samples: n.
         delta: as in [`pac_bayes_bound`][nero.theory.pac_bayes_bound].
         below: the error rate to come down to; at one the bound stops being vacuous.
 
@@ -109,5 +108,11 @@ def log_solutions_needed(
         >>> round(log_solutions_needed(-1375.7, num_samples=1000), 1)
         387.3
     """
+    _check_below(below)
     bound = pac_bayes_bound(log_measure, num_samples=num_samples, delta=delta)
     return max(0.0, (bound.linear - below) * (num_samples - 1))
+
+
+def _check_below(below: float) -> None:
+    if not below > 0:  # as NaN is not
+        raise ValueError(f"below must be above 0, but is {below!r}")

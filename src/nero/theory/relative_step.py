@@ -66,9 +66,9 @@ def layer_step(before: Tensor, after: Tensor) -> float:
     return relative_size(change, before)
 
 
-def relative_size(change: Tensor, whole: Tensor) -> float:
+def relative_size(change: Tensor, weight: Tensor) -> float:
     """Divide one norm by another: infinity where only the second is zero, zero where both are."""
-    return _ratio(sum_of_squares(change).sqrt(), sum_of_squares(whole).sqrt()).item()
+    return _ratio(sum_of_squares(change).sqrt(), sum_of_squares(weight).sqrt()).item()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-r"""Is a step stable, and could one have known? Both sides of Definitions 3 and 4, measured.
+r"""Is a step stable, and was that predictable? Both sides of Definitions 3 and 4, measured.
 
 A step is stable (Definition 3) if in every layer the gradient changes, relatively, by less than the
 cosine between the step and the negative gradient. Deep relative trust (Definition 4) is a model of
@@ -34,7 +34,7 @@ class LayerTrust:
     gradient_change: float
     """Left side of Definitions 3 and 4: the relative change of the gradient after the step."""
     largest_change: float
-    """The largest relative change of the gradient at any point of the step that was looked at."""
+    """The largest relative change of the gradient at any checked point of the step."""
     cosine: float
     """Right side of Definition 3; NaN where the step or the gradient is zero."""
 
@@ -97,7 +97,7 @@ def relative_trust(
     $$
 
     The right side of stability is the cosine between the step and the negative gradient. The model
-    is not changed, not one bit, and neither is any ``.grad``, buffer or random state.
+    is not changed, and neither is any ``.grad``, buffer or random state.
 
     Args:
         model: the model, at the weights where the step begins.
@@ -112,9 +112,8 @@ def relative_trust(
 
     Note:
         A stable step lowers the loss if the gradient obeys the inequality *all along* it.
-        Definition 3 looks at its end only, where the gradient may be back to what it was.
-        ``num_points=8`` looks at eight points; a step that is stable by all of them has passed a
-        better test, but no proof.
+        Definition 3 checks its end only, where the gradient may be back to what it was.
+        ``num_points=8`` checks eight points: a better test, but not a proof.
 
         A layer of zeros has an infinite relative step, and a gradient of zero an infinite relative
         change.
@@ -181,7 +180,7 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
         >>> proposed_update(layer, torch.optim.SGD(layer.parameters(), lr=0.5))["weight"]
         tensor([[-0.5000, -1.0000]], dtype=torch.float64)
     """
-    params = check_names(model, {})
+    params = dict(model.named_parameters())
     # Copied together, so that the second optimiser holds the parameters of the second model.
     other_model, other_optimizer = copy.deepcopy((model, optimizer))
     others = dict(other_model.named_parameters())

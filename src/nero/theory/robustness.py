@@ -85,10 +85,9 @@ def search_robustness(
         The smallest angle found, with the rotation that proves it.
 
     Note:
-        What this proves: the network is not alpha-robust for ``angle_rad`` and above. What it does
-        not prove: that it is alpha-robust below. A cleverer search may find a smaller angle, so the
-        number is an upper bound of alpha. Biases and gains are not turned, and neither are frozen
-        parameters.
+        This proves that the network is not alpha-robust for ``angle_rad`` and above, and not that it
+        is below: a better search may find a smaller angle. Biases, gains and frozen parameters are not
+        turned.
 
     Raises:
         ValueError: if a sample is misclassified to begin with, or a neuron is not centred that
@@ -135,7 +134,7 @@ def search_robustness(
             if found is not None and turned >= high:
                 break  # rounding to the model's dtype turns neurons as far: it has no smaller angles
             found, high = shorter, turned
-            low = low if low < high else 0.0  # a search failed where a shorter rotation was enough
+            low = low if low < high else 0.0  # an earlier search missed this rotation
         elif found is None:
             return RobustnessSearch(math.inf, max_angle_rad, -1, math.nan, {})
         else:

@@ -62,9 +62,7 @@ class Spheres:
     def log_measure(self, angle_rad: float, *, is_exact: bool) -> float:
         """Return the log of the share of the product that lies within an angle in every sphere.
 
-        Args:
-            angle_rad: alpha.
-            is_exact: whether to take the caps' measure, or the paper's lower bound of it.
+        By the exact measure of a cap if ``is_exact``, else by the paper's lower bound of it.
         """
         log_cap = log_cap_measure if is_exact else log_cap_lower_bound
         return self.num_neurons * log_cap(angle_rad, sphere_dim=self.sphere_dim)
@@ -95,11 +93,9 @@ class WeightSpace:
         return sum(s.num_neurons * s.sphere_dim for s in self.spheres)
 
     def log_measure(self, angle_rad: float, *, is_exact: bool = False) -> float:
-        """Return the log of the share that one solution takes whose neurons may turn by an angle.
+        """Return the log of the share of one solution whose neurons may all turn by an angle.
 
-        Args:
-            angle_rad: alpha.
-            is_exact: whether to take the caps' measure, or the paper's lower bound of it.
+        By the exact measure of a cap if ``is_exact``, else by the paper's lower bound of it.
         """
         return math.fsum(s.log_measure(angle_rad, is_exact=is_exact) for s in self.spheres)
 
@@ -110,8 +106,8 @@ def weight_space(
     """Find the product of spheres in which the neurons of ``model`` live.
 
     Biases, gains and neurons without a fixed norm have no sphere, and are left out by name. What
-    follows from the space then holds for a network in which they have been fixed without a look at
-    the data.
+    follows from the space then holds for a network in which they have been fixed independently
+    of the data.
 
     Args:
         model: the model, also on the meta device; only shapes are read.

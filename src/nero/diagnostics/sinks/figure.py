@@ -13,7 +13,7 @@ class FigureSink:
     """Draw the turning angles of every layer over the steps: the median, and where 90% of neurons are.
 
     Args:
-        path: where `close` saves the picture, in a directory that is made if there is none; ``None`` if you
+        path: where `close` saves the picture, in a directory that is created if missing; ``None`` if you
             `draw` it yourself.
 
     Example:

@@ -12,8 +12,8 @@ from nero.diagnostics.sinks.sink import require
 class LiveTableSink:
     """Show the newest numbers of every layer in the terminal, in colours.
 
-    A row is red if neurons turned too far or are not finite, yellow if some do not turn, and dim if it was
-    not in turn at the last sampled step. Below the table stands what the last report found.
+    A row is red if neurons turned too far or are not finite, yellow if some do not turn, and dim if the
+    last report did not sample it. The findings of the last report are below the table.
 
     Args:
         console: a ``rich.console.Console``; a new one by default.

@@ -12,7 +12,7 @@ from nero.layout import Layout, Overrides
 from nero.layout.groups import resolve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NamedNeurons:
     """A parameter, its name, its neurons, and where they should live. `resolve_neurons` makes one."""
 

@@ -73,18 +73,21 @@ def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | fl
     """Return the norm that neurons should have: a number, one per neuron of this rank, or ``None``."""
     if each.sphere.radius != "initial":
         return each.sphere.radius
+    norms = None
     if isinstance(optimizer, Balanced):
         known = each.group.get("initial_norms")
-        norms = None if known is None else known[each.index]
-    else:
-        norms = optimizer and optimizer.state.get(each.param, {}).get("radius")
-    if norms is not None and is_sharded(norms) and each.layout.num_groups == 1:
+        norms = known[each.index] if known else None
+    elif optimizer is not None:
+        norms = optimizer.state.get(each.param, {}).get("radius")
+    if norms is None:
+        return None
+    if is_sharded(norms) and each.layout.num_groups == 1:
         # Torch replicates some of them. Keeping this rank's part communicates nothing.
         from nero.distributed import per_neuron
 
         mine = per_neuron(each.param, each.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
         norms = norms.redistribute(mine.device_mesh, mine.placements)
-    return None if norms is None else local_of(norms).flatten()
+    return local_of(norms).flatten()
 
 
 def skipped_counts(optimizer: Optimizer) -> list[tuple[NamedNeurons, Tensor]]:

@@ -75,6 +75,9 @@ class GeneralisationBound:
     log_solutions: float
     is_exact: bool
 
+    def __post_init__(self) -> None:
+        _ = self.error_bound  # raises if an argument is wrong
+
     @property
     def log_measure(self) -> float:
         """The logarithm of the measure of the version space (Equation 5)."""
@@ -152,6 +155,4 @@ def generalisation_bound(
         >>> round(bound.error_bound.linear, 3), bound.error_bound.is_vacuous, bound.samples_needed
         (0.209, False, 209)
     """
-    bound = GeneralisationBound(space, num_samples, angle_rad, delta, log_solutions, is_exact)
-    bound.error_bound  # noqa: B018  (raises where an argument is wrong, here and not later)
-    return bound
+    return GeneralisationBound(space, num_samples, angle_rad, delta, log_solutions, is_exact)

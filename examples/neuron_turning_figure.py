@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from nero.diagnostics import turning_angle
-from nero.functional import nero_neurons
+from nero.functional import nero_update
+from nero.layout import neurons
 from nero.theory import log_cap_measure
 
 DEFAULT = Path(__file__).parents[1] / "docs" / "images" / "neuron-turning.png"
@@ -42,7 +43,8 @@ def main() -> None:
 def draw_step(axes: Any) -> None:
     """Draw one step of Nero in the plane of the neuron and its gradient."""
     w, g = torch.tensor([[1.0, 0.0, -1.0]]) / 2**0.5, torch.tensor([[1.0, -2.0, 1.0]]) / 6**0.5
-    new = nero_neurons(w, g, torch.zeros(1, 1), step=1, fan_in_dims=(1,), lr=ETA).weight
+    state = {"exp_avg_norm": torch.zeros(1, 1)}
+    new = nero_update(w, g, state, neurons=neurons(0).at(w.shape), step=1, lr=ETA).weight
     # Neurons of fan-in three and mean zero fill a plane; -g and w are its axes.
     plane = torch.cat([-g, w])
 

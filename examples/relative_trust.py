@@ -30,7 +30,7 @@ from nero.theory import (
     weight_space,
 )
 from nero.theory.evaluation import evaluate
-from nero.theory.rotation import random_turn
+from nero.theory.rotation import Rotation
 
 ROOT = Path(__file__).parents[1]
 NUM_SAMPLES, BATCH, SIDE, NUM_CLASSES, WIDTH = 512, 128, 14, 10, 64
@@ -196,7 +196,7 @@ def random_rotations(model: nn.Module, images: Tensor, labels: Tensor) -> dict[s
         errors = []
         for _ in range(20):
             turned = {
-                name: random_turn(p.detach(), angle, fan_in_dims=(1,), generator=generator).float()
+                name: Rotation((1,)).at_random(p.detach(), angle, generator).float()
                 for name, p in model.named_parameters()
             }
             logits = evaluate(model, lambda net: net(images), turned)

@@ -29,6 +29,8 @@ WITHOUT_EXAMPLE = {
     "results": {
         *("Description", "NamedLayout", "NeuronSums", "Row", "Turn", "Updated"),
         *("BalanceReport", "BalanceRow", "Distribution", "LayerReport"),
+        *("ErrorBound", "GeneralisationBound", "RobustnessSearch"),
+        *("LayerTrust", "ParameterStep", "RelativeSteps", "RelativeTrust"),
     },
 }
 EXEMPT = set().union(*WITHOUT_EXAMPLE.values())

@@ -164,3 +164,63 @@ def test_a_figure_of_neurons_that_stand_still_is_drawn(tmp_path):
         model.weight.grad = torch.ones(4, 8)
         optimizer.step()
     assert (tmp_path / "still.png").read_bytes().startswith(PNG)
+
+
+class Broken:
+    """A sink that fails, as one does whose disk is full or whose service is down."""
+
+    num_calls = 0
+
+    def write(self, report):
+        self.num_calls += 1
+        raise OSError("no space left")
+
+    def close(self):
+        raise OSError("still no space left")
+
+
+class Reports(list):
+    write = list.append
+
+
+def test_a_sink_that_raises_is_disabled_and_training_goes_on():
+    with pytest.warns(UserWarning, match=r"Broken raised OSError\('no space left'\)") as caught:
+        last = watch(broken := Broken(), reports := Reports())
+    assert len(caught) == 1  # also for `close`, which raises too
+    assert broken.num_calls == 1
+    assert [report.step for report in reports] == [1, 2, 3]
+    assert reports[-1] is last
+
+
+def test_a_sink_that_cannot_be_closed_does_not_keep_others_open(tmp_path):
+    class Unclosable(Broken):
+        def write(self, report):
+            pass
+
+    with pytest.warns(UserWarning, match="Unclosable raised OSError"):
+        watch(Unclosable(), FigureSink(tmp_path / "angles.png"))
+    assert (tmp_path / "angles.png").exists()
+
+
+def test_equal_sinks_are_not_confused():
+    class Full(Reports):
+        def write(self, report):
+            raise OSError("full")
+
+    with pytest.warns(UserWarning, match="Full raised"):
+        watch(Full(), reports := Reports())  # both are empty lists, hence equal
+    assert len(reports) == NUM_STEPS
+
+
+def test_whoever_wants_the_error_gets_it():
+    model = nn.Linear(8, 4)
+    optimizer = nero.Nero(model)
+    monitor = TurningMonitor(optimizer, sinks=[Broken()], on_error="raise")
+    model.weight.grad = torch.randn(4, 8)
+    with pytest.raises(OSError, match=r"^no space left"):
+        optimizer.step()
+    assert monitor.last_report.step == 1
+    with pytest.raises(OSError, match="still no space left"):
+        monitor.close()
+    with pytest.raises(ValueError, match='on_error must be "warn" or "raise", but is \'ignore\''):
+        TurningMonitor(optimizer, on_error="ignore")

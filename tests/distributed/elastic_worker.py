@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import nero.distributed.add_up
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
@@ -26,7 +27,6 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-import nero.distributed.add_up
 from nero import Nero
 from tests.distributed.ranks import OPTIONS, gradients, network, sharded_grad
 

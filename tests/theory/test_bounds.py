@@ -210,7 +210,9 @@ class TestWeightSpace:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_samples": 1}, "num_samples must be 2 or more, but is 1"),
+        ({"num_samples": 1}, "num_samples must be a finite number from 2 on, but is 1"),
+        ({"num_samples": math.nan}, "num_samples must be a finite number from 2 on, but is nan"),
+        ({"num_samples": math.inf}, "num_samples must be a finite number from 2 on, but is inf"),
         ({"delta": 0.0}, "delta must be above 0"),
         ({"log_measure": 0.1}, "no measure is above one"),
         ({"log_measure": math.nan}, "no measure is above one"),
@@ -227,3 +229,5 @@ def test_a_version_space_of_measure_zero_never_has_enough_samples():
         samples_needed(-math.inf)
     with pytest.raises(ValueError, match="below must be above 0"):
         samples_needed(-1.0, below=0.0)
+    with pytest.raises(ValueError, match="below must be above 0, but is nan"):
+        log_solutions_needed(-1.0, num_samples=10, below=math.nan)

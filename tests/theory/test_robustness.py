@@ -13,9 +13,10 @@ import nero
 from nero.diagnostics import turning_angle
 from nero.functional import project
 from nero.theory import search_robustness
-from nero.theory.rotation import part_across, pull_into_cap, random_turn, turn_towards
+from nero.theory.rotation import Rotation
 
 ROWS = {"fan_in_dims": (1,)}
+BALANCED_ROWS = Rotation((1,))
 
 
 def neurons(seed, *shape, centre=True):
@@ -29,7 +30,7 @@ def neurons(seed, *shape, centre=True):
 def test_a_turn_is_a_turn(angle, fan_in, centre, seed):
     weight = neurons(seed, 4, fan_in, centre=centre)
     generator = torch.Generator().manual_seed(seed + 1)
-    turned = random_turn(weight, angle, **ROWS, centre=centre, generator=generator)
+    turned = Rotation((1,), centre).at_random(weight, angle, generator)
     torch.testing.assert_close(turned.norm(dim=1), weight.norm(dim=1), rtol=1e-12, atol=0)
     if centre:
         assert turned.sum(1).abs().max() < 1e-13
@@ -43,8 +44,8 @@ def test_a_turn_is_a_turn(angle, fan_in, centre, seed):
 def test_pulled_back_no_further_than_to_the_rim(turned_by, cap, seed):
     origin = neurons(seed, 3, 10)
     generator = torch.Generator().manual_seed(seed + 1)
-    weight = random_turn(origin, turned_by, **ROWS, generator=generator)
-    pulled = pull_into_cap(weight, origin, cap, **ROWS)
+    weight = BALANCED_ROWS.at_random(origin, turned_by, generator)
+    pulled = BALANCED_ROWS.into_cap(weight, origin, cap)
     angles = turning_angle(origin, pulled, **ROWS)
     torch.testing.assert_close(angles, torch.full_like(angles, min(turned_by, cap)))
     # On the same great circle: what is left of the way is the rest of the angle.
@@ -56,9 +57,10 @@ def test_pulled_back_no_further_than_to_the_rim(turned_by, cap, seed):
 
 def test_nothing_turns_along_itself():
     weight = neurons(0, 3, 6)
-    assert torch.equal(turn_towards(weight, 2 * weight, 0.5, **ROWS), weight)
-    assert torch.equal(turn_towards(weight, torch.zeros_like(weight), 0.5, **ROWS), weight)
-    assert not part_across(weight, torch.ones_like(weight), **ROWS).any()  # the mean is left out
+    assert torch.equal(BALANCED_ROWS.towards(weight, 2 * weight, 0.5), weight)
+    assert torch.equal(BALANCED_ROWS.towards(weight, torch.zeros_like(weight), 0.5), weight)
+    # The mean is left out.
+    assert not BALANCED_ROWS.part_across(weight, torch.ones_like(weight)).any()
 
 
 def linear_problem(seed, *, num_classes=4, centre=True):

@@ -1,4 +1,4 @@
-"""Read-only observers: through which angles neurons turn, and whether they are balanced.
+"""Read-only observers: by which angles neurons turn, and whether they are balanced.
 
 >>> from nero.diagnostics import TurningMonitor
 >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -8,8 +8,9 @@
 from nero.diagnostics.angle import turning_angle
 from nero.diagnostics.balance import balance_, check_balance
 from nero.diagnostics.balance_report import BalanceReport, BalanceRow
+from nero.diagnostics.layer_report import Distribution, LayerReport
 from nero.diagnostics.monitor import TurningMonitor
-from nero.diagnostics.report import Distribution, LayerReport, TurningReport
+from nero.diagnostics.report import TurningReport
 from nero.diagnostics.sinks import (
     FigureSink,
     JsonLinesSink,

@@ -1,4 +1,4 @@
-"""Through which angle neurons turned: measured without cancellation, in float64, a block of rows at a time.
+"""By which angle neurons turned: without cancellation, in float64, one block of rows at a time.
 
 ``arccos`` of a normalised dot product loses half of the digits of small angles, and small angles are what
 training is made of: at 1e-8 nothing of them is left. Kahan's formula loses none. For vectors of equal norm,
@@ -11,21 +11,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nero.core.neurons import Neurons
 from nero.functional import sum_dtype
-from nero.layout import Layout
 
 _BLOCK = 2**17  # numbers; a few such blocks of float64 stay in a CPU's cache
 
 
 class NeuronTurns(NamedTuple):
-    """What a step did to every neuron of a parameter: vectors of one number a neuron.
+    """What a step did to every neuron of a parameter: vectors of one number per neuron.
 
-    Of neurons that ranks share, all but ``angle`` are sums of what each rank holds; `with_shared_angles`
+    Where ranks share neurons, all but ``angle`` are sums of what each rank holds; `with_shared_angles`
     finds the angle from them.
     """
 
     present: Tensor
-    """One; where ranks pad what they send, zero marks what is no neuron."""
+    """One; where ranks pad what they send, zero marks what is not a neuron."""
     old_sq: Tensor
     """Sum of w^2 before the step."""
     new_sq: Tensor
@@ -36,19 +36,19 @@ class NeuronTurns(NamedTuple):
     """Sum of w * (w' - w)."""
     new_sum: Tensor
     """Sum of w after the step."""
-    grad_size: Tensor
-    """Zero where the gradient is, and not finite where it is not; otherwise without meaning."""
     angle: Tensor
     """In radians; NaN where there is none, because the neuron is zero or not finite."""
+    grad_size: Tensor
+    """Zero where the gradient is, and not finite where it is not; otherwise without meaning."""
     target: Tensor
-    """The norm that the constraint wants, where that differs from neuron to neuron."""
+    """The norm that the neuron should have; NaN if any will do."""
 
 
 def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
     """Compute the angle between every neuron before and after a step, in radians.
 
-    Exact to rounding for all angles, down to the smallest (Kahan's formula, in float64). A change of a
-    neuron's length alone is no turn.
+    Exact to rounding for all angles, down to the smallest (Kahan's formula, in float64). A change of
+    length alone is not a turn.
 
     Args:
         before: weights, of any dtype.
@@ -69,22 +69,24 @@ def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]
     return _angle(before.to(dtype), after.to(dtype), fan_in_dims)
 
 
-def neuron_rows(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a parameter, or what a rank holds of one, as a matrix with a row a neuron.
+def neuron_rows(tensor: Tensor, neurons: Neurons) -> Tensor:
+    """Return a parameter, or what a rank holds of one, as a matrix with one row per neuron.
 
     Example:
         >>> from nero.diagnostics.angle import neuron_rows
         >>> from nero.layout import neurons
-        >>> neuron_rows(torch.zeros(6, 4, 3, 3), neurons(1, num_groups=2)).shape
+        >>> conv_transpose = neurons(1, num_groups=2).at((6, 4, 3, 3))
+        >>> neuron_rows(torch.zeros(6, 4, 3, 3), conv_transpose).shape
         torch.Size([8, 27])
     """
-    fan_in_dims = layout.fan_in_dims(tensor.shape)
-    view = layout.view(tensor)
+    fan_in_dims, view = neurons.fan_in_dims, neurons.view(tensor)
     neuron_dims = [d for d in range(view.ndim) if d not in fan_in_dims]
     return view.permute(*neuron_dims, *fan_in_dims).flatten(0, len(neuron_dims) - 1).flatten(1)
 
 
-def measure(before: Tensor, after: Tensor, grad: Tensor | None) -> NeuronTurns:
+def measure(
+    before: Tensor, after: Tensor, grad: Tensor | None, target: Tensor | float | None = None
+) -> NeuronTurns:
     """Compare the rows of a parameter before and after a step.
 
     Works through blocks of rows, so that the float64 copies stay small.
@@ -93,33 +95,23 @@ def measure(before: Tensor, after: Tensor, grad: Tensor | None) -> NeuronTurns:
         before: rows before the step, as `neuron_rows` makes them.
         after: rows after it.
         grad: rows of the gradient; ``None`` counts as zero.
+        target: the norm that neurons should have: of all, of each, or ``None`` if any will do.
     """
-    num_neurons, fan_in = before.shape
-    size = max(1, _BLOCK // max(fan_in, 1))
-    blocks = [
-        _measure_block(old, new)
-        for old, new in zip(before.split(size), after.split(size), strict=True)
-    ]
-    sums = torch.cat(blocks, dim=1)
-    grad_size = sums.new_zeros(num_neurons)
+    size = max(1, _BLOCK // max(before.shape[1], 1))
+    blocks = zip(before.split(size), after.split(size), strict=True)
+    sums = torch.cat([_measure_block(old, new) for old, new in blocks], dim=1)
+    grad_size, targets = sums.new_zeros(len(before)), sums.new_full((len(before),), torch.nan)
     if grad is not None and grad.numel():
         grad_size = torch.linalg.vector_norm(grad, ord=torch.inf, dim=1).to(sums.dtype)
-    old_sq, new_sq, change_sq, old_change, new_sum, angle = sums
-    return NeuronTurns(
-        present=torch.ones_like(old_sq),
-        old_sq=old_sq,
-        new_sq=new_sq,
-        change_sq=change_sq,
-        old_change=old_change,
-        new_sum=new_sum,
-        grad_size=grad_size,
-        angle=angle,
-        target=torch.zeros_like(old_sq),
-    )
+    if isinstance(target, float | int):
+        targets.fill_(target)
+    elif target is not None and target.numel() == targets.numel():
+        targets = target.to(targets)
+    return NeuronTurns._make([torch.ones_like(grad_size), *sums, grad_size, targets])
 
 
 def with_shared_angles(sums: NeuronTurns) -> NeuronTurns:
-    """Find the angles of neurons of which no rank has seen more than a part, from sums alone.
+    """Find the angles of neurons that ranks share, from sums alone.
 
     With d = w' - w the sine is sqrt(|w|^2 |d|^2 - (w.d)^2) and the cosine |w|^2 + w.d, both times |w| |w'|.
     Where a step changes little but the length, the sine cancels: an angle is then known to about 1e-8 times
@@ -131,23 +123,12 @@ def with_shared_angles(sums: NeuronTurns) -> NeuronTurns:
 
 
 def _measure_block(old: Tensor, new: Tensor) -> Tensor:
-    dtype = sum_dtype(old)
+    """Return the rows from ``old_sq`` to ``angle`` of `NeuronTurns`."""
+    dtype, dot = sum_dtype(old), torch.linalg.vecdot
     u, v = old.to(dtype), new.to(dtype)
     change = v - u
-    rows = [
-        _dot(u, u),
-        _dot(v, v),
-        _dot(change, change),
-        _dot(u, change),
-        v.sum(1),
-        _angle(u, v, (1,)).flatten(),
-    ]
-    return torch.stack(rows)
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    product: Tensor = torch.linalg.vecdot(x, y)
-    return product
+    sums = dot(u, u), dot(v, v), dot(change, change), dot(u, change), v.sum(1)
+    return torch.stack([*sums, _angle(u, v, (1,)).flatten()])
 
 
 def _angle(u: Tensor, v: Tensor, dims: tuple[int, ...]) -> Tensor:

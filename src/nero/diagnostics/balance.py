@@ -1,21 +1,21 @@
 """Is a network balanced (Definition 2)? If not, which neurons are off, and by how much."""
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.diagnostics.angle import neuron_rows
-from nero.diagnostics.balance_report import BalanceReport, BalanceRow
-from nero.diagnostics.watched import innermost, target_norms, watched_params
-from nero.functional import BALANCED, Sphere, as_constraint, balance_tolerance, sum_dtype
-from nero.core.sphere import target_radius
 from nero.core.sharding import is_sharded, to_local
-from nero.layout import Layout, Overrides, layout_from_options, param_groups
+from nero.diagnostics.angle import measure, neuron_rows
+from nero.diagnostics.balance_report import BalanceReport, BalanceRow
+from nero.diagnostics.neurons import NamedNeurons, neurons_of_model
+from nero.diagnostics.watched import innermost, target_norms, watched_params
+from nero.functional import BALANCED, Sphere, balance_tolerance
+from nero.layout import Overrides
 from nero.optim import Balanced, Nero, project_
+
+_CONSTANT = 1e-12  # what rounding to float32 leaves of the square of a sine
 
 
 def check_balance(
@@ -25,15 +25,15 @@ def check_balance(
     overrides: Overrides = (),
     explain: bool = True,
 ) -> BalanceReport:
-    """Tell whether every neuron is balanced; if not, which are off and by how much.
+    """Check whether every neuron is balanced; if not, report which are off and by how much.
 
-    Nothing is changed. With sharded parameters it gathers a few numbers a neuron, parameter by parameter:
-    ask on every rank.
+    Nothing is changed. With sharded parameters it gathers a few numbers per neuron, parameter by parameter:
+    call it on every rank.
 
     Args:
         network: a model, or an optimiser of this package, which knows its own constraints and, for
             ``constraint="initial"``, the norms that neurons started with.
-        constraint: where neurons should be; what Nero and Balanced are told comes first.
+        constraint: where neurons should be; the constraints of Nero and Balanced take precedence.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
         explain: print as a table of layers, not as one line.
 
@@ -51,14 +51,25 @@ def check_balance(
         <BLANKLINE>
         not balanced: 1 of 6 neurons are off
     """
+    optimizer = None
     if isinstance(network, Optimizer):
         if overrides:
             raise TypeError("overrides match parameter names: pass the model, not an optimizer")
-        found = _of_optimizer(innermost(network), as_constraint(constraint))
+        optimizer = innermost(network)
+        has_constraints = isinstance(optimizer, Nero | Balanced)
+        found = watched_params(optimizer, constraint=None if has_constraints else constraint)
     else:
-        found = _of_model(network, as_constraint(constraint), overrides)
+        found = neurons_of_model(network, constraint=constraint, overrides=overrides)
+        found = [each for each in found if _has_weights(each)]
+        for each in found:
+            if each.constraint.radius == "initial":
+                raise ValueError(
+                    f'`{each.name}`: constraint "initial" names no norm to compare with; ask with the '
+                    "optimizer that knows the initial norms"
+                )
     with torch.no_grad():
-        return BalanceReport(tuple(_row(each) for each in found), explain)
+        rows = tuple(_row(each, target_norms(optimizer, each)) for each in found)
+    return BalanceReport(rows, explain)
 
 
 def balance_(
@@ -66,9 +77,9 @@ def balance_(
 ) -> BalanceReport:
     """Balance every neuron of ``model``, in place, and return what is off even so.
 
-    This is [`project_`][nero.project_], followed by a look. Neurons without a direction (zero, or constant)
-    stay as they are. Nero keeps what it trains balanced; repair a network where something else moved its
-    weights.
+    This is [`project_`][nero.project_], followed by `check_balance`. Neurons without a direction
+    (zero, or constant) stay as they are. Nero keeps what it trains balanced; repair a network
+    where something else moved its weights.
 
     Args:
         model: the model.
@@ -84,62 +95,31 @@ def balance_(
     return check_balance(model, constraint=constraint, overrides=overrides)
 
 
-class _Found(NamedTuple):
-    name: str
-    param: Tensor
-    layout: Layout
-    constraint: Sphere
-    target: Tensor | float | None
+def _has_weights(each: NamedNeurons) -> bool:
+    return not each.neurons.is_elementwise and not each.param.is_meta and bool(each.param.numel())
 
 
-def _of_model(model: nn.Module, constraint: Sphere, overrides: Overrides) -> Iterator[_Found]:
-    found = []
-    for group in param_groups(model, overrides=overrides):
-        for name, param in group["params"]:
-            layout = layout_from_options(group, param.shape)
-            sphere = as_constraint(group.get("constraint", constraint))
-            if sphere.radius == "initial":
-                raise ValueError(
-                    f'`{name}`: constraint "initial" names no norm to compare with; ask with the optimizer '
-                    "that knows the initial norms"
-                )
-            if not layout.is_elementwise(param.shape) and not param.is_meta and param.numel():
-                sphere = sphere.for_fan_in(layout.fan_in(param.shape))
-                found.append(_Found(name, param, layout, sphere, target_radius(sphere, None)))
-    order = {name: index for index, (name, _) in enumerate(model.named_parameters())}
-    return iter(sorted(found, key=lambda each: order[each.name]))
-
-
-def _of_optimizer(optimizer: Optimizer, constraint: Sphere) -> Iterator[_Found]:
-    has_constraints = isinstance(optimizer, Nero | Balanced)
-    for each in watched_params(optimizer, constraint=None if has_constraints else constraint):
-        target = target_norms(optimizer, each)
-        yield _Found(each.name, each.param, each.layout, each.constraint, target)
-
-
-def _row(found: _Found) -> BalanceRow:
-    param, layout, centre = found.param, found.layout, found.constraint.centre
-    tolerance = balance_tolerance(param.dtype)
-    total, norm = _total_and_norm(param, layout)
+def _row(each: NamedNeurons, target: Tensor | float | None) -> BalanceRow:
+    centre, tolerance = each.sphere.centre, balance_tolerance(each.param.dtype)
+    total, norm = _total_and_norm(each)
     # As nero.functional.is_balanced judges; NaN is never within a tolerance.
-    off_mean = total.abs() / math.sqrt(layout.fan_in(param.shape))
+    off_mean = total.abs() / math.sqrt(each.neurons.fan_in)
     is_balanced = norm.isfinite()
     if centre:
         is_balanced &= off_mean <= tolerance * norm
     norm_drift = None
-    if found.target is not None:
-        target = found.target
+    if target is not None:
         if isinstance(target, Tensor):
-            target = _in_order(param, layout, target.to(norm))
+            target = _in_order(each, target.to(norm))
         norm_drift = (norm - target).abs() / target
         is_balanced &= norm_drift <= tolerance
     mean_drift = off_mean / norm  # the cosine of the angle to a constant
     is_constant = 1 - mean_drift.square() <= _CONSTANT
     has_no_direction = (norm == 0) | is_constant if centre else norm == 0
     return BalanceRow(
-        name=found.name,
-        num_neurons=layout.num_neurons(param.shape),
-        constraint=str(found.constraint),
+        name=each.name,
+        num_neurons=each.neurons.num_neurons,
+        constraint=str(each.sphere),
         mean_drift=_largest(mean_drift) if centre else None,
         norm_drift=None if norm_drift is None else _largest(norm_drift),
         tolerance=tolerance,
@@ -148,36 +128,29 @@ def _row(found: _Found) -> BalanceRow:
     )
 
 
-_CONSTANT = 1e-12  # what rounding to float32 leaves of the square of a sine
-_BLOCK = 2**20
+def _total_and_norm(each: NamedNeurons) -> tuple[Tensor, Tensor]:
+    """Return the sum and the norm of every neuron, in their order."""
+    rows = neuron_rows(to_local(each.param.detach()), each.neurons)
+    turns = measure(rows, rows, None)  # of a step that changes nothing
+    total, norm_sq = turns.new_sum, turns.new_sq
+    if is_sharded(each.param):
+        from nero.distributed import fan_in_mesh_dims
+        from nero.distributed.collectives import all_reduce
+
+        for mesh, mesh_dim in fan_in_mesh_dims(each.param, each.neurons):
+            total, norm_sq = all_reduce(torch.stack([total, norm_sq]), mesh, mesh_dim)
+    return _in_order(each, total), _in_order(each, norm_sq).sqrt()
 
 
-def _total_and_norm(param: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    rows = neuron_rows(to_local(param.detach()), layout)
-    size = max(1, _BLOCK // max(rows.shape[1], 1))
-    sums = []
-    for block in rows.split(size):
-        block = block.to(sum_dtype(block))
-        sums.append(torch.stack([block.sum(1), block.square().sum(1)]))
-    total, norm_sq = torch.cat(sums, dim=1)
-    if is_sharded(param):
-        from nero.distributed import fan_in_groups
-        from nero.distributed.add_up import all_reduce
-
-        for mesh_dim in fan_in_groups(param, layout):  # type: ignore[arg-type]
-            both = torch.stack([total, norm_sq])
-            total, norm_sq = all_reduce(both, param.device_mesh, mesh_dim)  # type: ignore[attr-defined]
-    return _in_order(param, layout, total), _in_order(param, layout, norm_sq).sqrt()
-
-
-def _in_order(param: Tensor, layout: Layout, mine: Tensor) -> Tensor:
-    """Return one number a neuron of all neurons, in their order, from those that this rank has."""
-    if not is_sharded(param):
+def _in_order(each: NamedNeurons, mine: Tensor) -> Tensor:
+    """Return one number per neuron of the whole parameter, from those of this rank's neurons."""
+    if not is_sharded(each.param):
         return mine
     from nero.distributed import per_neuron
 
-    shape = per_neuron(param, layout, dtype=mine.dtype, device=mine.device).to_local().shape  # type: ignore[arg-type]
-    gathered: Tensor = per_neuron(param, layout, mine.reshape(shape)).full_tensor()  # type: ignore[arg-type]
+    zeros = per_neuron(each.param, each.neurons, dtype=mine.dtype, device=mine.device)  # type: ignore[arg-type]
+    local = mine.reshape(zeros.to_local().shape)
+    gathered: Tensor = per_neuron(each.param, each.neurons, local).full_tensor()  # type: ignore[arg-type]
     return gathered.flatten()
 
 

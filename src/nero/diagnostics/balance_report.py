@@ -1,4 +1,4 @@
-"""What a look at the balance of a network has shown."""
+"""What `check_balance` found."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class BalanceRow:
     them; Nero gives them a direction at their first gradient."""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text, one cell a column."""
+        """Return the row as text, one cell per column."""
         shown = ", ".join(map(str, self.unbalanced[:_MAX_SHOWN]))
         more = len(self.unbalanced) - _MAX_SHOWN
         which = f"{shown} and {more:,} more" if more > 0 else shown or "-"

@@ -1,10 +1,10 @@
 """The one communication of a report: numbers of neurons that lie on other ranks, or on several.
 
-A distribution does not care for the order of its numbers. So every rank that cuts a parameter between
-neurons writes its own into a place of its own of one buffer, ranks that share neurons write into the same
-place, and an all-reduce makes both whole: of all parameters at once, one for each process group.
+The order of numbers does not matter to their distribution. So ranks that hold different neurons of a
+parameter write them into different places of one buffer, ranks that share neurons write into the same
+place, and an all-reduce completes both: for all parameters at once, one per process group.
 
-Imported only by those who have sharded parameters.
+Imported only where parameters are sharded.
 """
 
 import math
@@ -15,65 +15,58 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from nero.diagnostics.angle import NeuronTurns, with_shared_angles
-from nero.distributed import fan_in_groups
-from nero.distributed.add_up import MeshDim, add_up
-from nero.distributed.shards import sharded_dim
-from nero.layout import Layout
+from nero.diagnostics.neurons import NamedNeurons
+from nero.distributed import fan_in_mesh_dims, sharded_mesh_dims
+from nero.distributed.collectives import MeshDim, all_reduce_flat
+from nero.distributed.placement import sharded_dim
 
 
 def gather(
-    turns: Sequence[tuple[Tensor, Layout, NeuronTurns]],
-    counts: Sequence[tuple[Tensor, Layout, Tensor]],
-) -> tuple[list[NeuronTurns], list[Tensor]]:
-    """Make numbers whole that are split over ranks; all ranks bring the same parameters in the same order.
+    turns: Sequence[tuple[NamedNeurons, NeuronTurns]],
+    counts: Sequence[tuple[NamedNeurons, Tensor]],
+) -> tuple[list[tuple[NamedNeurons, NeuronTurns]], list[tuple[NamedNeurons, Tensor]]]:
+    """Complete numbers that are split over ranks; all ranks bring the same parameters in the same order.
 
     Args:
-        turns: parameters, their layouts, and the numbers of the neurons that this rank has a part of.
-        counts: parameters, their layouts, and one count of each.
+        turns: parameters, and the numbers of the neurons that this rank has a part of.
+        counts: parameters, and one count of each.
 
     Returns:
-        The numbers of all neurons, in an order of its own and with gaps where ``present`` is zero, and the
-        counts.
+        Both, complete. The neurons are in an order of their own, with gaps where ``present`` is zero.
     """
-    buffers, where = [], []
-    for param, layout, mine in turns:
-        buffer = torch.stack(mine)
-        if isinstance(param, DTensor):
-            buffer = _placed(param, layout, mine)
-        buffers.append(buffer.flatten())
-        where.append(_cutting(param))
-    for param, layout, count in counts:
-        mine_counts = not isinstance(param, DTensor) or _is_first(param, layout)
-        count = count if mine_counts else torch.zeros_like(count)
-        buffers.append(count.reshape(1).to(torch.float64))
-        where.append(_cutting(param))
-    summed = add_up(buffers, where)
-    whole = []
-    for (param, layout, _), buffer in zip(turns, summed, strict=False):
-        columns = buffer.view(len(NeuronTurns._fields), -1)
-        every = NeuronTurns(*columns)
-        is_shared = isinstance(param, DTensor) and fan_in_groups(param, layout)
-        whole.append(with_shared_angles(every) if is_shared else every)
-    return whole, summed[len(turns) :]
+    buffers = [_placed(each, mine).flatten() for each, mine in turns]
+    for each, count in counts:
+        mine = count if _speaks_for_shared(each) else torch.zeros_like(count)
+        buffers.append(mine.reshape(1).to(torch.float64))
+    params = [each for each, _ in [*turns, *counts]]
+    summed = all_reduce_flat(buffers, [_cutting(each.param) for each in params])
+    complete = []
+    for (each, _), buffer in zip(turns, summed, strict=False):
+        all_turns = NeuronTurns._make(buffer.view(len(NeuronTurns._fields), -1))
+        complete.append((each, with_shared_angles(all_turns) if _sharing(each) else all_turns))
+    totals = summed[len(turns) :]
+    return complete, [(each, total) for (each, _), total in zip(counts, totals, strict=True)]
 
 
-def _placed(param: DTensor, layout: Layout, mine: NeuronTurns) -> Tensor:
+def _placed(each: NamedNeurons, mine: NeuronTurns) -> Tensor:
     """Return a buffer with room for all neurons, and this rank's in their place."""
-    if not _is_first(param, layout):
-        # What is no sum counts once.
-        zeros = torch.zeros_like(mine.present)
+    param, neurons = each.param, each.neurons
+    if not isinstance(param, DTensor):
+        return torch.stack(mine)
+    zeros = torch.zeros_like(mine.present)
+    if not _speaks_for_shared(each):  # what is not a sum counts once
         mine = mine._replace(present=zeros, target=zeros)
-    if fan_in_groups(param, layout):
-        mine = mine._replace(angle=torch.zeros_like(mine.angle))  # of a part: without meaning
+    if _sharing(each):
+        mine = mine._replace(angle=zeros)  # the angle of a part has no meaning
     mesh = param.device_mesh
-    parts = dict.fromkeys((d % param.ndim for d in layout.neuron_dims or ()), 1)
+    parts = dict.fromkeys(neurons.neuron_dims or (), 1)
     place = 0
     for mesh_dim, placement in enumerate(param.placements):
         dim = sharded_dim(placement, param.ndim)
         if dim in parts:
             parts[dim] *= mesh.size(mesh_dim)
             place = place * mesh.size(mesh_dim) + mesh.get_local_rank(mesh_dim)
-    room = layout.num_groups * math.prod(-(-param.shape[d] // n) for d, n in parts.items())
+    room = neurons.num_groups * math.prod(-(-param.shape[d] // n) for d, n in parts.items())
     columns = torch.stack(mine)
     buffer = columns.new_zeros(len(mine), math.prod(parts.values()), room)
     buffer[:, place, : columns.shape[1]] = columns
@@ -82,15 +75,14 @@ def _placed(param: DTensor, layout: Layout, mine: NeuronTurns) -> Tensor:
 
 def _cutting(param: Tensor) -> list[MeshDim]:
     """Return the mesh dims that cut a parameter, whichever way."""
-    if not isinstance(param, DTensor):
-        return []
-    return [
-        (param.device_mesh, mesh_dim)
-        for mesh_dim, placement in enumerate(param.placements)
-        if sharded_dim(placement, param.ndim) is not None and param.device_mesh.size(mesh_dim) > 1
-    ]
+    return [(mesh, dim) for mesh, dim in sharded_mesh_dims(param) if mesh.size(dim) > 1]
 
 
-def _is_first(param: DTensor, layout: Layout) -> bool:
+def _sharing(each: NamedNeurons) -> tuple[MeshDim, ...]:
+    """Return the mesh dims over which ranks share neurons."""
+    return fan_in_mesh_dims(each.param, each.neurons)
+
+
+def _speaks_for_shared(each: NamedNeurons) -> bool:
     """Tell whether this rank speaks for those with which it shares neurons."""
-    return all(param.device_mesh.get_local_rank(d) == 0 for d in fan_in_groups(param, layout))
+    return all(mesh.get_local_rank(dim) == 0 for mesh, dim in _sharing(each))

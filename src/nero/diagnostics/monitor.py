@@ -1,20 +1,23 @@
-"""The observer: it looks at some steps of an optimiser, and tells its sinks how far neurons turned."""
+"""Sample some steps of an optimiser, and report to sinks how far neurons turned."""
 
 import warnings
-from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nero.core.sharding import is_sharded, to_local
 from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
-from nero.diagnostics.report import TurningReport, read_summary
+from nero.diagnostics.layer_report import read_summary
+from nero.diagnostics.neurons import NamedNeurons
+from nero.diagnostics.report import TurningReport
 from nero.diagnostics.sinks import Sink
-from nero.diagnostics.summary import summarise
+from nero.diagnostics.summary import read_all, summarise
 from nero.diagnostics.watched import (
-    Watched,
     gradient_of,
     innermost,
     skipped_counts,
@@ -22,11 +25,7 @@ from nero.diagnostics.watched import (
     watched_params,
 )
 from nero.functional import Sphere, balance_tolerance
-from nero.core.sharding import is_sharded, to_local
 from nero.optim import Balanced, Nero
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 TOO_FAR_RAD = 0.3
 """About 17 degrees: at any learning rate, far for one step."""
@@ -34,15 +33,15 @@ TOO_FAR_LR = 10.0
 """Nero's learning rate is an angle: this many times it is far."""
 
 
-class TurningMonitor:
-    """Watch through which angles an optimiser turns neurons; change nothing.
+class TurningMonitor(AbstractContextManager["TurningMonitor"]):
+    """Watch by which angles an optimiser turns neurons; change nothing.
 
     It attaches to any torch optimiser. At a sampled step it keeps a copy of the weights of the sampled
     layers, compares them afterwards, writes a report to every sink, and forgets the copy. At all other
-    steps it counts, and that is all.
+    steps it only counts.
 
-    Parameters that are sharded (FSDP2, tensor parallel) are compared where they lie. Then the ranks add up
-    one small buffer for each process group, and all have the same report. All of them must watch.
+    Parameters that are sharded (FSDP2, tensor parallel) are compared where they are. Then the ranks add up
+    one small buffer per process group, and all have the same report. Every rank needs a monitor.
 
     Args:
         optimizer: any torch optimiser; `Balanced` rather than the one within it. Neurons are those that
@@ -58,6 +57,9 @@ class TurningMonitor:
         constraint: measure the drift from here; by default from where the optimiser holds its neurons.
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
         every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
+        on_error: what to do when a sink raises. ``"warn"`` warns once, gives that sink no more reports, and
+            training goes on; ``"raise"`` lets the error out of ``optimizer.step()``, which has moved the
+            weights already.
 
     Example:
         >>> from nero.diagnostics import TurningMonitor
@@ -85,6 +87,7 @@ class TurningMonitor:
         constraint: Sphere | str | None = None,
         sinks: Sequence[Sink] = (),
         every_rank: bool = False,
+        on_error: Literal["warn", "raise"] = "warn",
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"TurningMonitor watches an optimizer, not {type(optimizer).__name__}")
@@ -94,17 +97,20 @@ class TurningMonitor:
             )
         if too_far is not None and not too_far > 0:
             raise ValueError(f"too_far is an angle in radians above 0, but is {too_far}")
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f'on_error must be "warn" or "raise", but is {on_error!r}')
         self.optimizer = innermost(optimizer)
         self.model = model
         self.every, self.max_layers = every, max_layers
         self.too_far, self.constraint = too_far, constraint
-        self.sinks, self.every_rank = list(sinks), every_rank
+        self.sinks, self.every_rank, self.on_error = list(sinks), every_rank, on_error
         self.step = 0
         """The number of steps seen."""
         self.last_report: TurningReport | None = None
         """Of the last sampled step."""
         self._position = 0  # of the layer that is next in turn
-        self._before: list[tuple[Watched, Tensor]] = []
+        self._before: list[tuple[NamedNeurons, Tensor]] = []
+        self._failed_sinks: set[int] = set()  # by identity
         if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
             warnings.warn(
                 "this optimizer is inside Balanced, which projects the weights after each of its steps: "
@@ -113,7 +119,7 @@ class TurningMonitor:
             )
         if not self._watched():
             warnings.warn("this optimizer has no parameter with neurons to watch", stacklevel=2)
-        # Where the step is compiled, nobody should compile the monitor with it.
+        # A compiled step must not compile the monitor with it.
         before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
             self.optimizer.register_step_pre_hook(before),
@@ -121,7 +127,7 @@ class TurningMonitor:
         ]
 
     def detach(self) -> None:
-        """Leave the optimiser as if nobody had ever watched it."""
+        """Remove all hooks from the optimiser."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._before = [], []
@@ -130,19 +136,10 @@ class TurningMonitor:
         """Detach, and close those sinks that can be closed."""
         self.detach()
         for sink in self.sinks:
-            close = getattr(sink, "close", None)
-            if close is not None:
-                close()
+            if hasattr(sink, "close"):
+                self._try_sink(sink, sink.close)
 
-    def __enter__(self) -> "Self":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -153,11 +150,11 @@ class TurningMonitor:
         """Go on as the monitor that was saved would have."""
         self.step, self._position = int(state_dict["step"]), int(state_dict["position"])
 
-    def _watched(self) -> list[Watched]:
+    def _watched(self) -> list[NamedNeurons]:
         # Anew each time: parameters are added, frozen and swapped while a model trains.
         return watched_params(self.optimizer, self.model, self.constraint)
 
-    def _in_turn(self) -> list[Watched]:
+    def _in_turn(self) -> list[NamedNeurons]:
         watched = self._watched()
         if self.max_layers is None or self.max_layers >= len(watched):
             return watched
@@ -171,7 +168,7 @@ class TurningMonitor:
         self._before = []  # of a step that has failed
         if self.step % self.every == 0:
             self._before = [
-                (each, _rows(each, each.param).clone(memory_format=torch.contiguous_format))
+                (each, _rows(each).clone(memory_format=torch.contiguous_format))
                 for each in self._in_turn()
             ]
         self.step += 1
@@ -184,92 +181,71 @@ class TurningMonitor:
         self.last_report = self._report(pairs)
         if self.every_rank or _is_first_rank():
             for sink in self.sinks:
-                sink.write(self.last_report)
+                if id(sink) not in self._failed_sinks:
+                    self._try_sink(sink, partial(sink.write, self.last_report))
 
-    def _report(self, pairs: list[tuple[Watched, Tensor]]) -> TurningReport:
-        targets = [target_norms(self.optimizer, each) for each, _ in pairs]
-        turns: list[tuple[Watched, NeuronTurns]] = []
+    def _try_sink(self, sink: Sink, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if self.on_error == "raise":
+                raise
+            is_known, name = id(sink) in self._failed_sinks, type(sink).__name__
+            self._failed_sinks.add(id(sink))
+            if not is_known:
+                warnings.warn(
+                    f"the sink {name} raised {error!r}: it gets no more reports, and training goes on; "
+                    'TurningMonitor(..., on_error="raise") would have stopped here',
+                    stacklevel=2,
+                )
+
+    def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:
+        turns: list[tuple[NamedNeurons, NeuronTurns]] = []
         while pairs:  # a copy is freed as soon as it is measured
             each, before = pairs.pop(0)
-            turns.append((each, self._measured(each, before, targets[len(turns)])))
-        watched = [each for each, _ in turns]
+            grad = gradient_of(each)
+            grad_rows = None if grad is None else neuron_rows(grad, each.neurons)
+            target = target_norms(self.optimizer, each)
+            turns.append((each, measure(before, _rows(each), grad_rows, target)))
         counts = skipped_counts(self.optimizer)
-        whole, totals = _made_whole(turns, counts)
-        packed = [
-            summarise(
-                all_turns,
-                _with_target(each.constraint, target),
-                fan_in=each.layout.fan_in(each.param.shape),
-                too_far=self._too_far(each),
-            )
-            for each, all_turns, target in zip(watched, whole, targets, strict=True)
+        if any(is_sharded(each.param) for each, _ in [*turns, *counts]):
+            from nero.diagnostics.gather import gather
+
+            turns, counts = gather(turns, counts)
+        summaries = [
+            summarise(measured, each, too_far=self._too_far(each)) for each, measured in turns
         ]
-        # Everything so far is on its way on the device; here we wait for it, once.
-        device = packed[0].device
-        totals_there = [total.reshape(1).to(device, packed[0].dtype) for total in totals]
-        numbers = torch.cat([*(p.to(device) for p in packed), *totals_there]).tolist()
-        size = len(packed[0])
-        skipped = dict(
-            zip((param for param, *_ in counts), numbers[len(packed) * size :], strict=True)
-        )
-        layers = tuple(
+        # Everything so far is on its way on the device; here we wait for it.
+        totals = {each.param: count for each, count in counts}
+        *layers, read_totals = read_all([*summaries, totals])
+        skipped = {param: int(total) for param, (total,) in read_totals.items()}
+        reports = (
             read_summary(
-                numbers[i * size : (i + 1) * size],
+                numbers,
                 name=each.name,
-                num_neurons=each.layout.num_neurons(each.param.shape),
-                fan_in=each.layout.fan_in(each.param.shape),
+                num_neurons=each.neurons.num_neurons,
+                fan_in=each.neurons.fan_in,
                 lr=each.lr,
                 lr_is_angle=isinstance(self.optimizer, Nero),
                 too_far=self._too_far(each),
-                num_skipped=int(skipped[each.param]) if each.param in skipped else None,
+                num_skipped=skipped.get(each.param),
                 tolerance=balance_tolerance(each.param.dtype),
             )
-            for i, each in enumerate(watched)
+            for (each, _), numbers in zip(turns, layers, strict=True)
         )
-        return TurningReport(self.step, layers, int(sum(skipped.values())) if skipped else None)
+        return TurningReport(self.step, tuple(reports), sum(skipped.values()) if skipped else None)
 
-    def _measured(
-        self, each: Watched, before: Tensor, target: Tensor | float | None
-    ) -> NeuronTurns:
-        grad = gradient_of(each)
-        turns = measure(
-            before,
-            _rows(each, each.param),
-            None if grad is None else neuron_rows(grad, each.layout),
-        )
-        if isinstance(target, Tensor):
-            fits = target.numel() == turns.target.numel()
-            known = target.to(turns.target) if fits else torch.full_like(turns.target, torch.nan)
-            turns = turns._replace(target=known)
-        return turns
-
-    def _too_far(self, each: Watched) -> float:
+    def _too_far(self, each: NamedNeurons) -> float:
         if self.too_far is not None:
             return self.too_far
         if not isinstance(self.optimizer, Nero):
             return TOO_FAR_RAD
-        # Rounding alone may turn a neuron by eps: at a tiny rate, that is no sign of trouble.
+        # Rounding alone may turn a neuron by eps: at a tiny rate, that is harmless.
         return min(TOO_FAR_RAD, max(TOO_FAR_LR * each.lr, torch.finfo(each.param.dtype).eps))
 
 
-def _rows(each: Watched, param: Tensor) -> Tensor:
-    return neuron_rows(to_local(param.detach()), each.layout)
-
-
-def _with_target(constraint: Sphere, target: Tensor | float | None) -> Sphere:
-    # "initial" of neurons whose initial norm nobody has noted is no norm to keep.
-    return constraint if target is not None else Sphere(None, constraint.centre)
-
-
-def _made_whole(
-    turns: list[tuple[Watched, NeuronTurns]], counts: list[tuple[Tensor, Any, Tensor]]
-) -> tuple[list[NeuronTurns], list[Tensor]]:
-    params = [each.param for each, _ in turns] + [param for param, *_ in counts]
-    if any(is_sharded(param) for param in params):
-        from nero.diagnostics.gather import gather
-
-        return gather([(each.param, each.layout, mine) for each, mine in turns], counts)
-    return [mine for _, mine in turns], [count for *_, count in counts]
+def _rows(each: NamedNeurons) -> Tensor:
+    return neuron_rows(to_local(each.param.detach()), each.neurons)
 
 
 def _is_first_rank() -> bool:

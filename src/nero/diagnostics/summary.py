@@ -1,54 +1,66 @@
-"""From one number a neuron to a few numbers a layer, on the device, so that a report waits for it once."""
+"""From one number per neuron to a few numbers per layer, on the device, so that a report waits once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nero.diagnostics.angle import NeuronTurns
-from nero.functional import Sphere
+from nero.diagnostics.neurons import NamedNeurons
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of every distribution."""
 # A norm of one, and a first step of lr = 0.01, lie in the middle of a bin: no rounding moves them over.
 HISTOGRAM_EDGES = (0.0, *(10 ** (k / 8) for k in range(-65, 6, 2)))
-"""Bounds of the histogram's bins: four a decade, from 1e-8 up to a half turn."""
-DISTRIBUTION_SIZE = 4 + len(QUANTILES) + len(HISTOGRAM_EDGES) - 1
-NUM_DISTRIBUTIONS = 3
+"""Bounds of the histogram's bins: four per decade, from 1e-8 up to a half turn."""
 
 
-def summarise(turns: NeuronTurns, constraint: Sphere, *, fan_in: int, too_far: float) -> Tensor:
-    """Summarise the neurons of one parameter in one vector; `nero.diagnostics.report` reads it.
+def summarise(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
+    """Summarise the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it.
 
     Args:
         turns: what the step did to each neuron.
-        constraint: where the neurons should be.
-        fan_in: of the whole neuron.
-        too_far: the angle from which on a turn is counted.
+        each: the parameter.
+        too_far: turns beyond this angle are counted.
     """
-    # What is no neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
+    # What is not a neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
     is_neuron = turns.present > 0
     angle, old, new = (
-        torch.where(is_neuron, each, torch.nan)
-        for each in (turns.angle, turns.old_sq.sqrt(), turns.new_sq.sqrt())
+        torch.where(is_neuron, values, torch.nan)
+        for values in (turns.angle, turns.old_sq.sqrt(), turns.new_sq.sqrt())
     )
     relative = torch.where(old > 0, turns.change_sq.sqrt() / old, torch.nan)
-    mean_drift = turns.new_sum.abs() / (math.sqrt(fan_in) * new)
-    target = turns.target if constraint.radius == "initial" else constraint.radius
-    norm_drift = torch.full_like(new, -1.0) if target is None else (new / target - 1).abs()
-    numbers = [
-        (turns.change_sq.sum() / turns.old_sq.sum()).sqrt(),  # Equation 2, left
-        _largest(mean_drift) if constraint.centre else new.new_tensor(-1.0),
-        _largest(norm_drift),
-        (angle == 0).sum(),
-        (angle > too_far).sum(),
-        (angle.isnan() & is_neuron).sum(),
-        ((turns.grad_size == 0) & is_neuron).sum(),
-        (~turns.grad_size.isfinite()).sum(),
-    ]
-    scalars = torch.stack([number.to(new.dtype) for number in numbers])
-    return torch.cat([_distributions(torch.stack([angle, relative, new])).flatten(), scalars])
+    mean_drift = turns.new_sum.abs() / (math.sqrt(each.neurons.fan_in) * new)
+    angles, changes, norms = _distributions(torch.stack([angle, relative, new]))
+    return {
+        "angle": angles,
+        "relative_change": changes,
+        "norm": norms,
+        "layer_relative_change": (turns.change_sq.sum() / turns.old_sq.sum()).sqrt(),  # Equation 2
+        "mean_drift": _largest(mean_drift) if each.sphere.centre else new.new_tensor(-1.0),
+        "norm_drift": _largest((new / turns.target - 1).abs()),
+        "num_still": (angle == 0).sum(),
+        "num_too_far": (angle > too_far).sum(),
+        "num_undefined": (angle.isnan() & is_neuron).sum(),
+        "num_zero_grad": ((turns.grad_size == 0) & is_neuron).sum(),
+        "num_nonfinite_grad": (~turns.grad_size.isfinite()).sum(),
+    }
+
+
+def read_all(summaries: Sequence[Mapping[Any, Tensor]]) -> list[dict[Any, list[float]]]:
+    """Return the numbers of tensors on one or several devices, which we wait for once per device.
+
+    Example:
+        >>> from nero.diagnostics.summary import read_all
+        >>> read_all([{"angle": torch.tensor([0.5, 1.0])}, {"num_still": torch.tensor(3)}])
+        [{'angle': [0.5, 1.0]}, {'num_still': [3.0]}]
+    """
+    flat = [tensor.reshape(-1) for summary in summaries for tensor in summary.values()]
+    numbers = torch.cat([each.to(flat[0]) for each in flat]).cpu()
+    parts = iter(numbers.split([len(each) for each in flat]))
+    return [{name: next(parts).tolist() for name in summary} for summary in summaries]
 
 
 def _distributions(values: Tensor) -> Tensor:
@@ -70,19 +82,5 @@ def _distributions(values: Tensor) -> Tensor:
 
 
 def _largest(values: Tensor) -> Tensor:
-    # A neuron that is zero or not finite drifts by NaN; it is counted elsewhere. Below zero means: none.
+    # A neuron that is zero or not finite, or has no norm to keep, drifts by NaN. Below zero means: none.
     return torch.where(values.isnan(), -1.0, values).amax()
-
-
-def read_distribution(numbers: Sequence[float]) -> tuple[int, float, tuple[float, ...], list[int]]:
-    """Read back number, mean, (minimum, maximum, quantiles) and histogram.
-
-    Example:
-        >>> from nero.diagnostics.summary import _distributions, read_distribution
-        >>> [packed] = _distributions(torch.tensor([[1.0, 3.0]])).tolist()
-        >>> num, mean, (low, high, *_), _ = read_distribution(packed)
-        >>> num, mean, low, high
-        (2, 2.0, 1.0, 3.0)
-    """
-    end = 4 + len(QUANTILES)
-    return int(numbers[0]), numbers[1], tuple(numbers[2:end]), [int(n) for n in numbers[end:]]

@@ -1,50 +1,24 @@
 """Which parameters of an optimiser have neurons, what they are called, and where they should live."""
 
-import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.functional import UNCONSTRAINED, Sphere, as_constraint
+from nero.core.neurons import LAYOUT_KEYS, layout_from_shape, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
-from nero.layout import LAYOUT_KEYS, Layout, infer_layouts, layout_from_options, layout_from_shape
+from nero.core.sphere import UNCONSTRAINED, Sphere, as_constraint
+from nero.diagnostics.neurons import NamedNeurons
+from nero.layout import infer_layouts
 from nero.optim import Balanced, Nero
 from nero.optim.base import RelativeOptimizer
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A parameter that has neurons."""
-
-    name: str
-    param: Tensor
-    layout: Layout
-    group: dict[str, Any]
-    place: int
-    """Position in its group."""
-    constraint: Sphere
-    """That its neurons can obey; none, if nobody holds them to one."""
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of its group, or NaN; waits for the device if that is a tensor."""
-        lr = self.group.get("lr")  # some optimisers find their own, and have None here
-        return math.nan if lr is None else float(lr)
+from nero.optim.checkpoint import INITIAL_NORMS
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Return the optimiser whose hooks run: trainers wrap the one that they are given.
-
-    Example:
-        >>> from nero.diagnostics.watched import innermost
-        >>> optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters())
-        >>> innermost(optimizer) is optimizer
-        True
-    """
+    """Return the optimiser whose hooks run: trainers wrap the one that they are given."""
     while not isinstance(optimizer, Balanced):
         wrapped = getattr(optimizer, "optimizer", None)
         if not isinstance(wrapped, Optimizer):
@@ -55,17 +29,16 @@ def innermost(optimizer: Optimizer) -> Optimizer:
 
 def watched_params(
     optimizer: Optimizer, model: nn.Module | None = None, constraint: Sphere | str | None = None
-) -> list[Watched]:
+) -> list[NamedNeurons]:
     """Find the parameters that have neurons and can be trained, in the order of ``model`` if it is given.
 
-    Complex ones are left out.
-
-    The optimiser's own layouts come first, where it has any; then those of the modules; then shapes.
+    Layouts are those of the optimiser, where it has any; then those of the modules; then those that shapes
+    suggest. Complex parameters are left out: they have other angles.
 
     Args:
         optimizer: any torch optimiser.
         model: the model that it trains, for names and layouts.
-        constraint: what neurons should obey; ``None`` asks the optimiser.
+        constraint: what neurons should obey; by default what the optimiser makes them obey.
 
     Example:
         >>> from nero.diagnostics.watched import watched_params
@@ -75,79 +48,80 @@ def watched_params(
     """
     by_module = {found.param: found for found in infer_layouts(model)} if model is not None else {}
     found = []
-    for param, group, place, fallback_name in _members(optimizer.param_groups):
-        if not param.requires_grad or param.is_meta or not param.numel():
-            continue
-        if not param.is_floating_point():  # complex numbers have other angles
+    for param, group, index, name in _members(optimizer):
+        has_weights = param.numel() and not param.is_meta and param.is_floating_point()
+        if not has_weights or not param.requires_grad:
             continue
         module = by_module.get(param)  # type: ignore[call-overload]
         if _has_layouts(optimizer, group):
-            layout = layout_from_options(group, param.shape)
+            neurons = neurons_from_options(group, param.shape)
         else:
             layout = layout_from_shape(param.shape) if module is None else module.layout
-        if layout.is_elementwise(param.shape):
+            neurons = layout.at(param.shape)
+        if neurons.is_elementwise:
             continue
-        name = fallback_name if module is None else module.name
+        sphere = _constraint(optimizer, group) if constraint is None else constraint
+        name = name if module is None else module.name
         if is_sharded(param):
-            from nero.distributed import check_param
+            from nero.distributed import check_placements
 
-            check_param(param, layout, f"`{name}`")  # type: ignore[arg-type]
-        sphere = _constraint(optimizer, group) if constraint is None else as_constraint(constraint)
-        sphere = sphere.for_fan_in(layout.fan_in(param.shape))
-        found.append(Watched(name, param, layout, group, place, sphere))
+            check_placements(param, neurons, f"`{name}`")  # type: ignore[arg-type]
+        found.append(NamedNeurons(name, param, neurons, as_constraint(sphere), group, index))
     order = {param: index for index, param in enumerate(by_module)}
     return sorted(found, key=lambda each: order.get(each.param, len(order)))  # type: ignore[call-overload]
 
 
-def target_norms(optimizer: Optimizer, watched: Watched) -> Tensor | float | None:
-    """Return the norm that neurons should have: a number, one for each on this rank, or ``None``."""
-    if watched.constraint.radius != "initial":
-        return watched.constraint.radius
+def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | float | None:
+    """Return the norm that neurons should have: a number, one per neuron of this rank, or ``None``."""
+    if each.sphere.radius != "initial":
+        return each.sphere.radius
+    norms = None
     if isinstance(optimizer, Balanced):
-        known = watched.group.get("initial_norms")
-        norms = None if known is None else known[watched.place]
-    else:
-        norms = optimizer.state.get(watched.param, {}).get("radius")
-    if norms is not None and is_sharded(norms) and watched.layout.num_groups == 1:
-        # Torch leaves some whole on every rank. To keep the part that belongs here sends nothing.
+        known = each.group.get(INITIAL_NORMS)
+        norms = known[each.index] if known else None
+    elif optimizer is not None:
+        norms = optimizer.state.get(each.param, {}).get("radius")
+    if norms is None:
+        return None
+    if is_sharded(norms) and each.neurons.num_groups == 1:
+        # Torch replicates some of them. Keeping this rank's part communicates nothing.
         from nero.distributed import per_neuron
 
-        mine = per_neuron(watched.param, watched.layout, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
+        mine = per_neuron(each.param, each.neurons, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
         norms = norms.redistribute(mine.device_mesh, mine.placements)
-    return None if norms is None else to_local(norms).flatten()
+    return to_local(norms).flatten()
 
 
-def skipped_counts(optimizer: Optimizer) -> list[tuple[Tensor, Layout, Tensor]]:
-    """Return what Nero has counted of skipped neurons, by parameter; nothing, of another optimiser."""
-    if not isinstance(optimizer, Nero):
-        return []
-    return [
-        (param, layout_from_options(group, param.shape), optimizer.state[param]["num_skipped"])
-        for param, group, _, _ in _members(optimizer.param_groups)
-        if "num_skipped" in optimizer.state.get(param, {})
-    ]
+def skipped_counts(optimizer: Optimizer) -> list[tuple[NamedNeurons, Tensor]]:
+    """Return how many updates Nero has skipped, per parameter; nothing, for another optimiser."""
+    found = []
+    for param, group, index, name in _members(optimizer) if isinstance(optimizer, Nero) else ():
+        count = optimizer.state.get(param, {}).get("num_skipped")
+        if count is not None:
+            neurons = neurons_from_options(group, param.shape)
+            constraint = as_constraint(group["constraint"])
+            found.append((NamedNeurons(name, param, neurons, constraint, group, index), count))
+    return found
 
 
-def gradient_of(watched: Watched) -> Tensor | None:
+def gradient_of(each: NamedNeurons) -> Tensor | None:
     """Return what this rank holds of the gradient."""
-    grad = watched.param.grad
+    grad = each.param.grad
     if grad is None:
         return None
-    if is_sharded(watched.param):
-        from nero.distributed import local_work
+    if is_sharded(each.param):
+        from nero.distributed import local_pair
 
-        return local_work(watched.param, grad, f"`{watched.name}`")[1]
+        return local_pair(each.param, grad, f"`{each.name}`")[1]
     return grad if grad.layout == torch.strided else grad.to_dense()
 
 
-def _members(
-    groups: Iterable[dict[str, Any]],
-) -> Iterator[tuple[Tensor, dict[str, Any], int, str]]:
-    for index, group in enumerate(groups):
+def _members(optimizer: Optimizer) -> Iterator[tuple[Tensor, dict[str, Any], int, str]]:
+    for number, group in enumerate(optimizer.param_groups):
         names = group.get("param_names")
-        for place, param in enumerate(group["params"]):
-            name = f"groups.{index}.params.{place}" if names is None else names[place]
-            yield param, group, place, name
+        for index, param in enumerate(group["params"]):
+            name = f"groups.{number}.params.{index}" if names is None else names[index]
+            yield param, group, index, name
 
 
 def _has_layouts(optimizer: Optimizer, group: dict[str, Any]) -> bool:
@@ -157,7 +131,7 @@ def _has_layouts(optimizer: Optimizer, group: dict[str, Any]) -> bool:
     return any(group.get(key) is not None for key in LAYOUT_KEYS)
 
 
-def _constraint(optimizer: Optimizer, group: dict[str, Any]) -> Sphere:
+def _constraint(optimizer: Optimizer, group: dict[str, Any]) -> Any:
     if isinstance(optimizer, Balanced):
-        return as_constraint(group.get("constraint", optimizer.constraint))
-    return as_constraint(group["constraint"]) if isinstance(optimizer, Nero) else UNCONSTRAINED
+        return group.get("constraint", optimizer.constraint)
+    return group["constraint"] if isinstance(optimizer, Nero) else UNCONSTRAINED

@@ -107,23 +107,17 @@ def _beta_fraction(a: float, b: float, x: float, y: float) -> float:
 
     It is the even part of DLMF 8.17.22, as Didonato and Morris (1992) write it: where x is near
     one, terms cancel in the fraction itself, and in its even part ``y`` says what is left of them.
-    Lentz's method goes through it from the front, so nobody has to guess where to begin; it takes
-    about sqrt(a) terms at most.
+    Lentz's method evaluates it from the front, so the number of terms need not be guessed; it takes
+    about sqrt(a) of them at most.
     """
     tiny = 1e-300  # for a denominator that is zero by accident
     centre = a - (a + b) * x if x < y else (a + b) * y - b  # the same, by what is small
     c = a * (centre + 1) / (a + 1)
     d, fraction = 0.0, 1 / c
     for n in range(1, 100_000):
-        above = (
-            n
-            * (b - n)
-            * x
-            * x
-            * ((a + n - 1) / (a + 2 * n - 1))
-            * ((a + b + n - 1) / (a + 2 * n - 1))
-        )
-        below = n + n * (b - n) * x / (a + 2 * n - 1)
+        middle = a + 2 * n - 1
+        above = n * (b - n) * x * x * ((a + n - 1) / middle) * ((a + b + n - 1) / middle)
+        below = n + n * (b - n) * x / middle
         below += (a + n) * (centre + 1 + n * (1 + y)) / (a + 2 * n + 1)
         d = 1 / (below + above * d or tiny)
         c = below + above / c or tiny

@@ -43,7 +43,7 @@ def evaluate(model: nn.Module, function: LossFn, weights: Mapping[str, Tensor]) 
 
 
 def kept_random_state(model: nn.Module) -> AbstractContextManager[None]:
-    """Return a context after which random numbers go on as if it had not been there.
+    """Return a context that restores the state of random numbers when it ends.
 
     Example:
         >>> from nero.theory.evaluation import kept_random_state
@@ -87,8 +87,8 @@ def loss_and_gradients(
     }
 
 
-def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
-    """Return the parameters of ``model`` by name; raise if ``named`` does not fit them.
+def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> None:
+    """Raise if the names or shapes of ``named`` are not those of parameters that one process holds.
 
     Example:
         >>> from nero.theory.evaluation import check_names
@@ -108,7 +108,6 @@ def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> dict[str, nn.P
             )
         if is_sharded(params[name]):
             raise TypeError(f"`{name}` is sharded: gather the model in one process first")
-    return params
 
 
 class _Function(nn.Module):

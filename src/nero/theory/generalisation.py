@@ -53,28 +53,20 @@ def log_version_space(
             f"log_solutions is the logarithm of a number from one on, so 0 or more, but is "
             f"{log_solutions!r}"
         )
-    whole = log_solutions + space.log_measure(angle_rad, is_exact=True)
-    if whole > 1e-9 + 1e-12 * log_solutions:  # rounding aside
+    log_measure = log_solutions + space.log_measure(angle_rad, is_exact=True)
+    if log_measure > 1e-9 + 1e-12 * log_solutions:  # rounding aside
         raise ValueError(
             f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit: without "
-            f"intersecting, there are at most exp({log_solutions - whole:.6g})"
+            f"intersecting, there are at most exp({log_solutions - log_measure:.6g})"
         )
     if is_exact:
-        return min(whole, 0.0)
+        return min(log_measure, 0.0)
     return log_solutions + space.log_measure(angle_rad)
 
 
 @dataclass(frozen=True)
 class GeneralisationBound:
-    """What [`generalisation_bound`][nero.theory.generalisation_bound] returns.
-
-    Example:
-        >>> from nero.theory import Spheres, WeightSpace, generalisation_bound
-        >>> space = WeightSpace((Spheres(num_neurons=10, fan_in=100),))
-        >>> bound = generalisation_bound(space, num_samples=1000, angle_rad=0.5)
-        >>> bound.error_bound.is_vacuous, bound.samples_needed
-        (True, 1388)
-    """
+    """What [`generalisation_bound`][nero.theory.generalisation_bound] returns."""
 
     space: WeightSpace
     num_samples: int
@@ -82,6 +74,9 @@ class GeneralisationBound:
     delta: float
     log_solutions: float
     is_exact: bool
+
+    def __post_init__(self) -> None:
+        _ = self.error_bound  # raises if an argument is wrong
 
     @property
     def log_measure(self) -> float:
@@ -140,8 +135,8 @@ def generalisation_bound(
         num_samples: n.
         angle_rad: alpha, by which all neurons may turn at once without an error on the training
             data.
-        delta: the proportion of training sets for which the bound may fail.
-        log_solutions: the logarithm of K. Nobody knows how to measure it; zero, one solution, is
+        delta: as in [`pac_bayes_bound`][nero.theory.pac_bayes_bound].
+        log_solutions: the logarithm of K. It cannot be measured yet; zero, for one solution, is
             safe.
         is_exact: whether to take the exact measure of the caps.
 
@@ -157,9 +152,7 @@ def generalisation_bound(
         >>> from nero.theory import generalisation_bound, weight_space
         >>> space = weight_space(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)))
         >>> bound = generalisation_bound(space, num_samples=1000, angle_rad=0.5)
-        >>> round(bound.error_bound.linear, 3)
-        0.209
+        >>> round(bound.error_bound.linear, 3), bound.error_bound.is_vacuous, bound.samples_needed
+        (0.209, False, 209)
     """
-    bound = GeneralisationBound(space, num_samples, angle_rad, delta, log_solutions, is_exact)
-    bound.error_bound  # noqa: B018  (raises where an argument is wrong, here and not later)
-    return bound
+    return GeneralisationBound(space, num_samples, angle_rad, delta, log_solutions, is_exact)

@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 
 class ErrorBound(NamedTuple):
-    """The two bounds of an error rate that Theorem 1 gives.
-
-    Example:
-        >>> from nero.theory import ErrorBound
-        >>> ErrorBound(linear=1.3, error=0.727).is_vacuous
-        True
-    """
+    """The two bounds of an error rate that Theorem 1 gives."""
 
     linear: float
     """The right side of Equation 4. From one on it says nothing."""
@@ -50,8 +44,8 @@ def pac_bayes_bound(log_measure: float, *, num_samples: int, delta: float = 0.05
         >>> round(bound.linear, 4), round(bound.error, 4)
         (0.1536, 0.1423)
     """
-    if num_samples < 2:
-        raise ValueError(f"num_samples must be 2 or more, but is {num_samples}")
+    if not 2 <= num_samples < math.inf:  # NaN is neither
+        raise ValueError(f"num_samples must be a finite number from 2 on, but is {num_samples}")
     if not 0 < delta <= 1:
         raise ValueError(f"delta must be above 0 and at most 1, but is {delta!r}")
     if not log_measure <= 0:
@@ -74,8 +68,7 @@ def samples_needed(log_measure: float, *, delta: float = 0.05, below: float = 1.
         >>> samples_needed(math.log(0.001))
         15
     """
-    if not below > 0:
-        raise ValueError(f"below must be above 0, but is {below!r}")
+    _check_below(below)
 
     def is_enough(num: int) -> bool:
         return pac_bayes_bound(log_measure, num_samples=num, delta=delta).linear < below
@@ -107,7 +100,7 @@ def log_solutions_needed(
     Args:
         log_measure: the logarithm of the measure of *one* solution.
         num_samples: n.
-        delta: the proportion of training sets for which the bound may fail.
+        delta: as in [`pac_bayes_bound`][nero.theory.pac_bayes_bound].
         below: the error rate to come down to; at one the bound stops being vacuous.
 
     Example:
@@ -115,5 +108,11 @@ def log_solutions_needed(
         >>> round(log_solutions_needed(-1375.7, num_samples=1000), 1)
         387.3
     """
+    _check_below(below)
     bound = pac_bayes_bound(log_measure, num_samples=num_samples, delta=delta)
     return max(0.0, (bound.linear - below) * (num_samples - 1))
+
+
+def _check_below(below: float) -> None:
+    if not below > 0:  # as NaN is not
+        raise ValueError(f"below must be above 0, but is {below!r}")

@@ -4,17 +4,16 @@ A step of size eta is per-neuron relative if no neuron changes by more than eta 
 Then no layer does either, because a layer's squared norm is the sum over its neurons.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from nero.functional import neuron_norm, sum_dtype
 from nero.core.relative import sum_of_squares
+from nero.diagnostics.neurons import neurons_of_model
+from nero.functional import neuron_norm, sum_dtype
 from nero.layout import Overrides
-from nero.layout.groups import resolve
 from nero.tables import aligned
 from nero.theory.evaluation import check_names
 
@@ -34,7 +33,7 @@ def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) 
         fan_in_dims: the dims that belong to one neuron; ``()`` where every element stands alone.
 
     Returns:
-        One number a neuron, in keepdim shape and summing precision. A neuron of zeros has an
+        One number per neuron, in keepdim shape and summing precision. A neuron of zeros has an
         infinite relative step, unless it does not move.
 
     Example:
@@ -64,19 +63,17 @@ def layer_step(before: Tensor, after: Tensor) -> float:
         0.1
     """
     change = after.to(sum_dtype(after)) - before.to(sum_dtype(before))
-    return _ratio(sum_of_squares(change).sqrt(), sum_of_squares(before).sqrt()).item()
+    return relative_size(change, before)
+
+
+def relative_size(change: Tensor, weight: Tensor) -> float:
+    """Divide one norm by another: infinity where only the second is zero, zero where both are."""
+    return _ratio(sum_of_squares(change).sqrt(), sum_of_squares(weight).sqrt()).item()
 
 
 @dataclass(frozen=True)
 class ParameterStep:
-    """One parameter's part of [`relative_steps`][nero.theory.relative_steps].
-
-    Example:
-        >>> from nero.theory import ParameterStep
-        >>> step = ParameterStep("0.weight", "neuron", largest=0.01, median=0.009, layer=0.0095)
-        >>> step.layer <= step.largest  # Equation 2
-        True
-    """
+    """One parameter's part of [`relative_steps`][nero.theory.relative_steps]."""
 
     name: str
     role: str
@@ -89,14 +86,7 @@ class ParameterStep:
 
 @dataclass(frozen=True)
 class RelativeSteps:
-    """What [`relative_steps`][nero.theory.relative_steps] measured: print it, or read it.
-
-    Example:
-        >>> from nero.theory import ParameterStep, RelativeSteps
-        >>> weight = ParameterStep("0.weight", "neuron", largest=0.01, median=0.009, layer=0.0095)
-        >>> RelativeSteps((weight,)).eta
-        0.01
-    """
+    """What [`relative_steps`][nero.theory.relative_steps] measured: print it, or read it."""
 
     parameters: tuple[ParameterStep, ...]
 
@@ -114,10 +104,10 @@ class RelativeSteps:
         rows = [["parameter", "role", "largest", "median", "layer"]]
         for p in self.parameters:
             rows.append([p.name, p.role, *(f"{x:.4f}" for x in (p.largest, p.median, p.layer))])
-        told = f"per-neuron relative for eta = {self.eta:.4f}"
+        summary = f"per-neuron relative for eta = {self.eta:.4f}"
         if self.neuron_eta != self.eta:
-            told += f"; the weights alone for {self.neuron_eta:.4f}"
-        return f"{aligned(rows, left=(0, 1))}\n\n{told}"
+            summary += f"; the weights alone for {self.neuron_eta:.4f}"
+        return f"{aligned(rows, left=(0, 1))}\n\n{summary}"
 
 
 def relative_steps(
@@ -144,20 +134,18 @@ def relative_steps(
         <BLANKLINE>
         per-neuron relative for eta = 0.0100
     """
-    params = check_names(model, update)
+    check_names(model, update)
     found = []
-    for named, _, _ in resolve(model, overrides):
-        if named.name not in update:
+    for each in neurons_of_model(model, overrides=overrides):
+        if each.name not in update:
             continue
-        before, layout = params[named.name].detach(), named.layout
-        after = before.to(sum_dtype(before)) + update[named.name].detach()
-        is_elementwise = layout.is_elementwise(before.shape)
-        dims = () if is_elementwise else layout.fan_in_dims(before.shape)
-        steps = neuron_step(layout.view(before), layout.view(after), fan_in_dims=dims)
+        before, neurons = each.param.detach(), each.neurons
+        after = before.to(sum_dtype(before)) + update[each.name].detach()
+        views = neurons.view(before), neurons.view(after)
+        steps = neuron_step(*views, fan_in_dims=each.neurons.fan_in_dims)
         largest, median = steps.max().item(), steps.median().item()
-        found.append(
-            ParameterStep(named.name, layout.role, largest, median, layer_step(before, after))
-        )
+        layer = layer_step(before, after)
+        found.append(ParameterStep(each.name, neurons.role, largest, median, layer))
     return RelativeSteps(tuple(found))
 
 
@@ -169,5 +157,5 @@ def _norms(tensor: Tensor, fan_in_dims: tuple[int, ...]) -> Tensor:
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    without = torch.where(numerator == 0, 0.0, math.inf).to(numerator.dtype)
-    return torch.where(denominator == 0, without, numerator / denominator)
+    # x / 0 is infinity already, and 0 / 0 means: nothing has moved.
+    return torch.where((numerator == 0) & (denominator == 0), 0.0, numerator / denominator)

@@ -1,4 +1,4 @@
-r"""Is a step stable, and could one have known? Both sides of Definitions 3 and 4, measured.
+r"""Is a step stable, and was that predictable? Both sides of Definitions 3 and 4, measured.
 
 A step is stable (Definition 3) if in every layer the gradient changes, relatively, by less than the
 cosine between the step and the negative gradient. Deep relative trust (Definition 4) is a model of
@@ -13,23 +13,19 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.functional import sum_dtype
+from nero.core.neurons import NEURON_ROLES
 from nero.core.relative import sum_of_squares
+from nero.diagnostics.neurons import neurons_of_model
+from nero.functional import sum_dtype
 from nero.layout import Overrides
-from nero.layout.groups import resolve
 from nero.tables import aligned
 from nero.theory.evaluation import LossFn, check_names, kept_random_state, loss_and_gradients
+from nero.theory.relative_step import layer_step, relative_size
 
 
 @dataclass(frozen=True)
 class LayerTrust:
-    """One layer's part of [`relative_trust`][nero.theory.relative_trust].
-
-    Example:
-        >>> from nero.theory import LayerTrust
-        >>> LayerTrust("0.weight", 0.01, 0.3, 0.2, 0.2, cosine=1.0).is_stable
-        True
-    """
+    """One layer's part of [`relative_trust`][nero.theory.relative_trust]."""
 
     name: str
     weight_change: float
@@ -39,7 +35,7 @@ class LayerTrust:
     gradient_change: float
     """Left side of Definitions 3 and 4: the relative change of the gradient after the step."""
     largest_change: float
-    """The largest relative change of the gradient at any point of the step that was looked at."""
+    """The largest relative change of the gradient at any checked point of the step."""
     cosine: float
     """Right side of Definition 3; NaN where the step or the gradient is zero."""
 
@@ -56,14 +52,7 @@ class LayerTrust:
 
 @dataclass(frozen=True)
 class RelativeTrust:
-    """What [`relative_trust`][nero.theory.relative_trust] measured: print it, or read ``layers``.
-
-    Example:
-        >>> from nero.theory import LayerTrust, RelativeTrust
-        >>> layer = LayerTrust("0.weight", 0.01, 0.3, 0.2, 0.2, cosine=1.0)
-        >>> RelativeTrust((layer,), loss=1.0, loss_after=0.9).is_stable
-        True
-    """
+    """What [`relative_trust`][nero.theory.relative_trust] measured: print it, or read ``layers``."""
 
     layers: tuple[LayerTrust, ...]
     loss: float
@@ -94,7 +83,7 @@ def relative_trust(
     update: Mapping[str, Tensor],
     *,
     num_points: int = 1,
-    roles: Collection[str] = ("neuron",),
+    roles: Collection[str] = NEURON_ROLES,
     overrides: Overrides = (),
 ) -> RelativeTrust:
     r"""Measure both sides of Definitions 3 and 4 for a step that a model might take.
@@ -109,7 +98,7 @@ def relative_trust(
     $$
 
     The right side of stability is the cosine between the step and the negative gradient. The model
-    is not changed, not one bit, and neither is any ``.grad``, buffer or random state.
+    is not changed, and neither is any ``.grad``, buffer or random state.
 
     Args:
         model: the model, at the weights where the step begins.
@@ -124,9 +113,8 @@ def relative_trust(
 
     Note:
         A stable step lowers the loss if the gradient obeys the inequality *all along* it.
-        Definition 3 looks at its end only, where the gradient may be back to what it was.
-        ``num_points=8`` looks at eight points; a step that is stable by all of them has passed a
-        better test, but no proof.
+        Definition 3 checks its end only, where the gradient may be back to what it was.
+        ``num_points=8`` checks eight points: a better test, but not a proof.
 
         A layer of zeros has an infinite relative step, and a gradient of zero an infinite relative
         change.
@@ -145,42 +133,36 @@ def relative_trust(
     """
     if num_points < 1:
         raise ValueError(f"num_points must be 1 or more, but is {num_points}")
-    params = check_names(model, update)
-    names = [
-        found.name
-        for found, _, _ in resolve(model, overrides)
-        if found.name in update and found.layout.role in roles
-    ]
-    if not names:
+    check_names(model, update)
+    layers = neurons_of_model(model, overrides=overrides)
+    weights = {
+        each.name: each.param.detach()
+        for each in layers
+        if each.name in update and each.neurons.role in roles
+    }
+    if not weights:
         raise ValueError(f"update names no parameter whose role is one of {tuple(roles)}")
-    weights = {name: params[name].detach() for name in names}
-    steps = {name: update[name].detach() for name in names}
+    steps = {name: update[name].detach() for name in weights}
 
     loss, grads = loss_and_gradients(model, loss_fn, weights)
-    sizes = {name: _norm(grad) for name, grad in grads.items()}
-    changes: dict[str, list[float]] = {name: [] for name in names}
+    changes: dict[str, list[float]] = {name: [] for name in weights}
     for point in range(1, num_points + 1):
-        there = _move(weights, steps, point / num_points)
+        there = {
+            name: (_precise(weight) + point / num_points * _precise(steps[name])).to(weight.dtype)
+            for name, weight in weights.items()
+        }
         loss_after, new_grads = loss_and_gradients(model, loss_fn, there)
-        for name in names:
-            change = _norm(_precise(new_grads[name]) - _precise(grads[name]))
-            changes[name].append(_ratio(change, sizes[name]))
+        for name in weights:
+            changes[name].append(layer_step(grads[name], new_grads[name]))
 
-    step_sizes = {name: _ratio(_norm(steps[name]), _norm(weights[name])) for name in names}
+    step_sizes = {name: relative_size(steps[name], weight) for name, weight in weights.items()}
     # prod(1 + r) - 1, without losing the digits of small r.
     trust = math.expm1(sum(math.log1p(step) for step in step_sizes.values()))
-    layers = [
-        LayerTrust(
-            name,
-            step_sizes[name],
-            trust,
-            changes[name][-1],
-            max(changes[name]),
-            _cosine(steps[name], grads[name]),
-        )
-        for name in names
-    ]
-    return RelativeTrust(tuple(layers), loss, loss_after)
+    measured = (
+        LayerTrust(name, size, trust, change[-1], max(change), _cosine(steps[name], grads[name]))
+        for (name, size), change in zip(step_sizes.items(), changes.values(), strict=True)
+    )
+    return RelativeTrust(tuple(measured), loss, loss_after)
 
 
 def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -199,7 +181,7 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
         >>> proposed_update(layer, torch.optim.SGD(layer.parameters(), lr=0.5))["weight"]
         tensor([[-0.5000, -1.0000]], dtype=torch.float64)
     """
-    params = check_names(model, {})
+    params = dict(model.named_parameters())
     # Copied together, so that the second optimiser holds the parameters of the second model.
     other_model, other_optimizer = copy.deepcopy((model, optimizer))
     others = dict(other_model.named_parameters())
@@ -214,29 +196,10 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
     return {name: step for name, step in update.items() if step.any()}
 
 
-def _move(
-    weights: Mapping[str, Tensor], steps: Mapping[str, Tensor], fraction: float
-) -> dict[str, Tensor]:
-    return {
-        name: (_precise(weight) + fraction * _precise(steps[name])).to(weight.dtype)
-        for name, weight in weights.items()
-    }
-
-
 def _cosine(step: Tensor, grad: Tensor) -> float:
-    sizes = _norm(step) * _norm(grad)
-    return -(_precise(step) * _precise(grad)).sum().item() / sizes if sizes > 0 else math.nan
+    norms = math.sqrt(sum_of_squares(step).item()) * math.sqrt(sum_of_squares(grad).item())
+    return -(_precise(step) * _precise(grad)).sum().item() / norms if norms > 0 else math.nan
 
 
 def _precise(tensor: Tensor) -> Tensor:
     return tensor.to(sum_dtype(tensor))
-
-
-def _norm(tensor: Tensor) -> float:
-    return math.sqrt(sum_of_squares(tensor).item())
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    if denominator == 0:
-        return 0.0 if numerator == 0 else math.inf
-    return numerator / denominator

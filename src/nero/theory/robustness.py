@@ -21,13 +21,7 @@ from nero.theory.turnable import TurnableNeurons, Weights
 
 @dataclass(frozen=True)
 class RobustnessSearch:
-    """What [`search_robustness`][nero.theory.search_robustness] found.
-
-    Example:
-        >>> from nero.theory import RobustnessSearch
-        >>> print(RobustnessSearch(0.21, 0.2, sample=3, margin=-0.01, weights={}))
-        alpha < 0.2100 rad, or 12.03 degrees: turned by that, the network errs on sample 3
-    """
+    """What [`search_robustness`][nero.theory.search_robustness] found."""
 
     angle_rad: float
     """An upper bound of alpha: turned by no more than this, the network errs. Infinity if none."""
@@ -73,8 +67,8 @@ def search_robustness(
     it still does. Then a smaller angle is tried.
 
     Args:
-        model: a classifier with zero error on the samples: ``model(inputs)`` are logits, a row a
-            sample. It is left as it is, and in the mode, training or evaluation, that it is in.
+        model: a classifier with zero error on the samples: ``model(inputs)`` are logits, one row
+            per sample. It is left as it is, and in the mode, training or evaluation, that it is in.
         inputs: all training samples.
         labels: their classes.
         max_angle_rad: where to begin.
@@ -91,10 +85,9 @@ def search_robustness(
         The smallest angle found, with the rotation that proves it.
 
     Note:
-        What this proves: the network is not alpha-robust for ``angle_rad`` and above. What it does
-        not prove: that it is alpha-robust below. A cleverer search may find a smaller angle, so the
-        number is an upper bound of alpha. Biases and gains are not turned, and neither are frozen
-        parameters.
+        This proves that the network is not alpha-robust for ``angle_rad`` and above, and not that it
+        is below: a better search may find a smaller angle. Biases, gains and frozen parameters are not
+        turned.
 
     Raises:
         ValueError: if a sample is misclassified to begin with, or a neuron is not centred that
@@ -108,6 +101,8 @@ def search_robustness(
         >>> found = search_robustness(layer, inputs, labels)
         >>> 0.785 <= found.angle_rad < 0.79  # pi/4: then both neurons are halfway
         True
+        >>> print(found)
+        alpha < 0.78... rad, or 45... degrees: turned by that, the network errs on sample ...
     """
     if not 0 < max_angle_rad <= math.pi:
         raise ValueError(f"max_angle_rad must be above 0 and at most pi, but is {max_angle_rad!r}")
@@ -139,7 +134,7 @@ def search_robustness(
             if found is not None and turned >= high:
                 break  # rounding to the model's dtype turns neurons as far: it has no smaller angles
             found, high = shorter, turned
-            low = low if low < high else 0.0  # a search failed where a shorter rotation was enough
+            low = low if low < high else 0.0  # an earlier search missed this rotation
         elif found is None:
             return RobustnessSearch(math.inf, max_angle_rad, -1, math.nan, {})
         else:

@@ -1,25 +1,16 @@
 """All neurons of a classifier, to be turned together, and the margins of its samples."""
 
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from nero.diagnostics import turning_angle
-from nero.functional import (
-    BALANCED,
-    MEAN_ONLY,
-    Sphere,
-    as_constraint,
-    is_balanced,
-    neuron_norm,
-    sum_dtype,
-)
-from nero.layout import Layout, Overrides
-from nero.layout.groups import resolve
+from nero.diagnostics.neurons import NamedNeurons, neurons_of_model
+from nero.functional import BALANCED, MEAN_ONLY, Sphere, is_balanced, sum_dtype
+from nero.layout import Overrides
 from nero.theory.evaluation import check_names, evaluate, loss_and_gradients
-from nero.theory.rotation import part_across, pull_into_cap, random_turn, turn_towards
+from nero.theory.rotation import Rotation
 
 Weights: TypeAlias = dict[str, Tensor]
 """Tensors by parameter name."""
@@ -28,16 +19,9 @@ Weights: TypeAlias = dict[str, Tensor]
 class TurnableNeurons:
     """The neurons of a model, and all its samples.
 
-    Turned weights are in summing precision, and are rounded to the model's own wherever it is
-    evaluated. The model itself is only read.
-
-    Args:
-        model: the classifier: ``model(inputs)`` are logits, a row a sample.
-        inputs: samples.
-        labels: their classes.
-        constraint: as given to the optimiser; if it centres neurons, they are turned within the
-            centred ones.
-        overrides: as given to the optimiser.
+    Weights are held in summing precision, as their layout views them; `stored` returns them as the model
+    has them. The model itself is only read. The arguments are those of
+    [`search_robustness`][nero.theory.search_robustness].
 
     Raises:
         ValueError: if there is nothing to turn, or a neuron is not centred that should be.
@@ -61,29 +45,25 @@ class TurnableNeurons:
         overrides: Overrides = (),
     ) -> None:
         self._model, self._inputs, self._labels = model, inputs, labels
-        self._params = check_names(model, dict(model.named_parameters()))
-        self._layouts: dict[str, Layout] = {}
-        self._options: dict[str, dict[str, Any]] = {}  # of the functions that turn
-        self.origin: Weights = {}
-        """The weights of the model."""
-        for found, _, options in resolve(model, overrides):
-            name, shape, layout = found.name, found.param.shape, found.layout
-            if layout.is_elementwise(shape) or not found.param.requires_grad:
+        check_names(model, dict(model.named_parameters()))
+        self._params: dict[str, NamedNeurons] = {}
+        self._rotations: dict[str, Rotation] = {}
+        for each in neurons_of_model(model, constraint=constraint, overrides=overrides):
+            if each.neurons.is_elementwise or not each.param.requires_grad:
                 continue
-            sphere = as_constraint(options.get("constraint", constraint))
-            centre, dims = sphere.for_fan_in(layout.fan_in(shape)).centre, layout.fan_in_dims(shape)
-            weight = found.param.detach()
-            view = layout.view(weight)
-            if centre and not is_balanced(view, fan_in_dims=dims, constraint=MEAN_ONLY).all():
+            view, dims = each.neurons.view(each.param.detach()), each.neurons.fan_in_dims
+            is_centred = is_balanced(view, fan_in_dims=dims, constraint=MEAN_ONLY)
+            if each.sphere.centre and not is_centred.all():
                 raise ValueError(
-                    f"neurons of `{name}` do not have mean zero: balance them with nero.project_, "
-                    'or say constraint="norm"'
+                    f"neurons of `{each.name}` do not have mean zero: balance them with "
+                    'nero.project_, or pass constraint="norm"'
                 )
-            self._layouts[name] = layout
-            self._options[name] = {"fan_in_dims": dims, "centre": centre}
-            self.origin[name] = weight.to(sum_dtype(weight))
-        if not self.origin:
+            self._params[each.name] = each
+            self._rotations[each.name] = Rotation(dims, each.sphere.centre)
+        if not self._params:
             raise ValueError("the model has no neurons that could be turned")
+        self.origin = self._views({name: p.param.detach() for name, p in self._params.items()})
+        """The weights of the model."""
 
     def margins(self, weights: Weights) -> Tensor:
         """Return each sample's margin: the logit of its class, less the largest of the others."""
@@ -97,72 +77,60 @@ class TurnableNeurons:
             margins = self._margins(model)
             return margins.min() if sample is None else margins[sample]
 
-        return loss_and_gradients(self._model, margin, self.stored(weights))
+        value, grads = loss_and_gradients(self._model, margin, self.stored(weights))
+        return value, self._views(grads)
 
     def first_order_angle(self, sample: int) -> float:
         """Return the angle at which a sample would be misclassified if its margin were linear."""
         margin, grads = self.margin_gradient(self.origin, sample)
         # Turned by alpha, a neuron can lower the margin by alpha * ||w|| * ||g across w||.
         slope = 0.0
-        for name, weight in self.origin.items():
-            w, g = self._view(name, weight), self._view(name, grads[name])
-            dims = self._options[name]["fan_in_dims"]
-            across = neuron_norm(part_across(w, g, **self._options[name]), fan_in_dims=dims)
-            slope += (neuron_norm(w, fan_in_dims=dims) * across).sum().item()
+        for name, rotation in self._rotations.items():
+            across = rotation.part_across(self.origin[name], grads[name])
+            slope += (rotation.norm(self.origin[name]) * rotation.norm(across)).sum().item()
         return margin / slope if slope > 0 else math.inf
 
     def stored(self, weights: Weights) -> Weights:
         """Return weights as the model would store them."""
-        return {name: w.to(self._params[name].dtype) for name, w in weights.items()}
+        params = {name: self._params[name].param for name in weights}
+        return {n: w.reshape(params[n].shape).to(params[n].dtype) for n, w in weights.items()}
 
     def largest_angle(self, weights: Weights) -> float:
         """Return the angle of the neuron that has turned most, as the model would store it."""
-        stored = self.stored(weights)
-        return max(self._angles(name, stored[name]).max().item() for name in self.origin)
+        stored = self._views(self.stored(weights))
+        return max(self._angles(name, w).max().item() for name, w in stored.items())
 
     def turn_against(self, weights: Weights, grads: Weights, angle_rad: float) -> Weights:
         """Turn every neuron by an angle against its gradient; one without gradient stays."""
-        return {name: self._turned(name, w, -grads[name], angle_rad) for name, w in weights.items()}
+        turns = self._rotations
+        return {n: turns[n].towards(w, -grads[n], angle_rad) for n, w in weights.items()}
 
     def turn_at_random(self, angle_rad: float, generator: torch.Generator) -> Weights:
         """Turn every neuron of the model by an angle, in a random direction."""
-        return {
-            name: random_turn(
-                self._view(name, w), angle_rad, generator=generator, **self._options[name]
-            ).reshape(w.shape)
-            for name, w in self.origin.items()
-        }
+        turns = self._rotations
+        return {n: turns[n].at_random(w, angle_rad, generator) for n, w in self.origin.items()}
 
     def pull_back(self, weights: Weights, max_angle_rad: float) -> Weights:
         """Turn neurons towards those of the model, until they are within an angle of them."""
         return {
-            name: pull_into_cap(
-                self._view(name, w),
-                self._view(name, self.origin[name]),
-                max_angle_rad,
-                **self._options[name],
-            ).reshape(w.shape)
+            name: self._rotations[name].into_cap(w, self.origin[name], max_angle_rad)
             for name, w in weights.items()
         }
 
     def take_share(self, weights: Weights, share: float) -> Weights:
         """Turn neurons of the model towards ``weights``, by a share of the angle between them."""
         return {
-            name: self._turned(name, self.origin[name], w, share * self._angles(name, w))
+            name: self._rotations[name].towards(self.origin[name], w, share * self._angles(name, w))
             for name, w in weights.items()
         }
 
-    def _turned(self, name: str, weight: Tensor, way: Tensor, angle: float | Tensor) -> Tensor:
-        views = self._view(name, weight), self._view(name, way)
-        return turn_towards(*views, angle, **self._options[name]).reshape(weight.shape)
-
     def _angles(self, name: str, weight: Tensor) -> Tensor:
-        views = self._view(name, self.origin[name]), self._view(name, weight)
-        angles = turning_angle(*views, fan_in_dims=self._options[name]["fan_in_dims"])
-        return angles.nan_to_num(0.0)  # a neuron of zeros has no direction, and does not turn
+        # A neuron of zeros has no direction, and does not turn.
+        return self._rotations[name].angle(self.origin[name], weight).nan_to_num(0.0)
 
-    def _view(self, name: str, weight: Tensor) -> Tensor:
-        return self._layouts[name].view(weight)
+    def _views(self, weights: Weights) -> Weights:
+        precise = {name: w.to(sum_dtype(w)) for name, w in weights.items()}
+        return {name: self._params[name].neurons.view(w) for name, w in precise.items()}
 
     def _margins(self, model: nn.Module) -> Tensor:
         logits = model(self._inputs)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from nero.core.neurons import NEURON_ROLES
+from nero.diagnostics.neurons import neurons_of_model
 from nero.functional import BALANCED, Sphere, as_constraint
 from nero.layout import Overrides
-from nero.layout.groups import resolve
 from nero.theory.caps import log_cap_lower_bound, log_cap_measure
 
 
@@ -62,9 +63,7 @@ class Spheres:
     def log_measure(self, angle_rad: float, *, is_exact: bool) -> float:
         """Return the log of the share of the product that lies within an angle in every sphere.
 
-        Args:
-            angle_rad: alpha.
-            is_exact: whether to take the caps' measure, or the paper's lower bound of it.
+        By the exact measure of a cap if ``is_exact``, else by the paper's lower bound of it.
         """
         log_cap = log_cap_measure if is_exact else log_cap_lower_bound
         return self.num_neurons * log_cap(angle_rad, sphere_dim=self.sphere_dim)
@@ -95,11 +94,9 @@ class WeightSpace:
         return sum(s.num_neurons * s.sphere_dim for s in self.spheres)
 
     def log_measure(self, angle_rad: float, *, is_exact: bool = False) -> float:
-        """Return the log of the share that one solution takes whose neurons may turn by an angle.
+        """Return the log of the share of one solution whose neurons may all turn by an angle.
 
-        Args:
-            angle_rad: alpha.
-            is_exact: whether to take the caps' measure, or the paper's lower bound of it.
+        By the exact measure of a cap if ``is_exact``, else by the paper's lower bound of it.
         """
         return math.fsum(s.log_measure(angle_rad, is_exact=is_exact) for s in self.spheres)
 
@@ -110,8 +107,8 @@ def weight_space(
     """Find the product of spheres in which the neurons of ``model`` live.
 
     Biases, gains and neurons without a fixed norm have no sphere, and are left out by name. What
-    follows from the space then holds for a network in which they have been fixed without a look at
-    the data.
+    follows from the space then holds for a network in which they have been fixed independently
+    of the data.
 
     Args:
         model: the model, also on the meta device; only shapes are read.
@@ -130,20 +127,19 @@ def weight_space(
         (('0.bias', 'bias'), ('2.bias', 'bias'))
     """
     spheres, left_out = [], []
-    for found, _, options in resolve(model, overrides):
-        shape = found.param.shape
-        sphere = as_constraint(options.get("constraint", constraint))
-        if not found.param.requires_grad:
-            left_out.append((found.name, "frozen"))
-        elif found.layout.neuron_dims is None:
-            left_out.append((found.name, found.layout.role))
-        elif found.layout.is_elementwise(shape):
-            left_out.append((found.name, "fan-in 1"))
-        elif sphere.radius is None:
-            left_out.append((found.name, "norm is free"))
+    for each in neurons_of_model(model, constraint=constraint, overrides=overrides):
+        if not each.param.requires_grad:
+            left_out.append((each.name, "frozen"))
+        elif each.neurons.role not in NEURON_ROLES:
+            left_out.append((each.name, each.neurons.role))
+        elif each.neurons.is_elementwise:
+            left_out.append((each.name, "fan-in 1"))
+        elif each.constraint.radius is None:
+            left_out.append((each.name, "norm is free"))
         else:
-            num_neurons, fan_in = found.layout.num_neurons(shape), found.layout.fan_in(shape)
-            spheres.append(Spheres(num_neurons, fan_in, sphere, found.name))
+            spheres.append(
+                Spheres(each.neurons.num_neurons, each.neurons.fan_in, each.constraint, each.name)
+            )
     if not spheres:
         raise ValueError("no parameter of the model has neurons on a sphere")
     return WeightSpace(tuple(spheres), tuple(left_out))

@@ -1,26 +1,19 @@
 """Reports as a picture: the angles of every layer over the steps."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nero.diagnostics.report import TurningReport
-from nero.diagnostics.sinks.sink import missing
+from nero.diagnostics.sinks.sink import require
 
 _MAX_NAMES = 16
-
-
-class _Point(NamedTuple):
-    step: int
-    low: float
-    median: float
-    high: float
 
 
 class FigureSink:
     """Draw the turning angles of every layer over the steps: the median, and where 90% of neurons are.
 
     Args:
-        path: where `close` saves the picture, in a directory that is made if there is none; ``None`` if you
+        path: where `close` saves the picture, in a directory that is created if missing; ``None`` if you
             `draw` it yourself.
 
     Example:
@@ -37,21 +30,17 @@ class FigureSink:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        try:
-            import matplotlib  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise missing("matplotlib", "FigureSink") from error
+        require("matplotlib", "FigureSink")
         self.path = None if path is None else Path(path)
         if self.path is not None:  # now, and not after hours of training
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._layers: dict[str, list[_Point]] = {}
+        self._layers: dict[str, list[tuple[float, ...]]] = {}  # steps, and quantiles of angles
         self._lrs: dict[int, float] = {}
 
     def write(self, report: TurningReport) -> None:
         """Remember the points of a report."""
         for layer in report.layers:
-            low, *_, high = layer.angle.quantiles
-            point = _Point(report.step, low, layer.angle.median, high)
+            point = (report.step, *layer.angle.quantiles)
             self._layers.setdefault(layer.name, []).append(point)
             if layer.lr_is_angle:
                 self._lrs[report.step] = max(layer.lr, self._lrs.get(report.step, 0.0))
@@ -71,16 +60,15 @@ class FigureSink:
         colours = colormaps["viridis"].resampled(max(len(self._layers), 2))
         every = -(-len(self._layers) // _MAX_NAMES)  # of many layers, only some are named
         for index, (name, points) in enumerate(self._layers.items()):
-            steps = [point.step for point in points]
+            steps, lows, _, medians, _, highs = zip(*points, strict=True)
             colour = colours(index)
-            lows, highs = [p.low for p in points], [p.high for p in points]
             axes.fill_between(steps, lows, highs, color=colour, alpha=0.12, linewidth=0)
             # Matplotlib leaves out labels that begin so, such as the names in a compiled model.
             label = "_" if index % every else name.lstrip("_")
-            axes.plot(steps, [p.median for p in points], color=colour, linewidth=1.6, label=label)
+            axes.plot(steps, medians, color=colour, linewidth=1.6, label=label)
         if self._lrs:
             axes.plot([*self._lrs], [*self._lrs.values()], color="black", linestyle=":", label="lr")
-        if any(point.high > 0 for points in self._layers.values() for point in points):
+        if any(point[-1] > 0 for points in self._layers.values() for point in points):
             axes.set_yscale("log")
         axes.set_xlabel("step")
         axes.set_ylabel("turning angle, radians")

@@ -7,10 +7,10 @@ from nero.diagnostics.report import TurningReport
 
 
 class JsonLinesSink:
-    """Append every report to a file, a line of JSON each, with histograms and all.
+    """Append every report to a file as one line of JSON, histograms included.
 
     Args:
-        path: the file; its directory is made if there is none. A resumed run goes on at its end.
+        path: the file; its directory is created if missing. A resumed run appends to it.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -32,6 +32,6 @@ class JsonLinesSink:
 
     def write(self, report: TurningReport) -> None:
         """Append a line."""
-        # Opened anew each time: a run that is killed has lost nothing.
+        # Opened anew each time: a killed run loses nothing.
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(report.as_dict()) + "\n")

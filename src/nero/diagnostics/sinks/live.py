@@ -4,15 +4,16 @@ import time
 from typing import Any
 
 from nero.diagnostics.findings import HARDLY_RAD
-from nero.diagnostics.report import COLUMNS, LayerReport, TurningReport
-from nero.diagnostics.sinks.sink import missing
+from nero.diagnostics.layer_report import COLUMNS, LayerReport
+from nero.diagnostics.report import TurningReport
+from nero.diagnostics.sinks.sink import require
 
 
 class LiveTableSink:
     """Show the newest numbers of every layer in the terminal, in colours.
 
-    A row is red if neurons turned too far or are not finite, yellow if some do not turn, and dim if it was
-    not in turn at the last sampled step. Below the table stands what the last report found.
+    A row is red if neurons turned too far or are not finite, yellow if some do not turn, and dim if the
+    last report did not sample it. The findings of the last report are below the table.
 
     Args:
         console: a ``rich.console.Console``; a new one by default.
@@ -29,13 +30,11 @@ class LiveTableSink:
     """
 
     def __init__(self, console: Any = None) -> None:
-        try:
-            from rich.console import Console
-            from rich.live import Live
-        except ModuleNotFoundError as error:
-            raise missing("rich", "LiveTableSink") from error
-        # Redrawn when there is something new, and by no thread of its own.
-        self._live = Live(console=console or Console(), auto_refresh=False)
+        require("rich", "LiveTableSink")
+        from rich.live import Live
+
+        # Redrawn when there is something new, and by the thread that trains.
+        self._live = Live(console=console, auto_refresh=False)
         self._layers: dict[str, tuple[int, LayerReport]] = {}
 
     def write(self, report: TurningReport) -> None:

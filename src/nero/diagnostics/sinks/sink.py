@@ -1,9 +1,9 @@
 """What a sink is."""
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from nero.diagnostics.report import TurningReport
+from nero.diagnostics.report import TurningReport
 
 
 @runtime_checkable
@@ -27,10 +27,14 @@ class Sink(Protocol):
         0.0...
     """
 
-    def write(self, report: "TurningReport") -> None:
+    def write(self, report: TurningReport) -> None:
         """Take a report."""
 
 
-def missing(package: str, what: str) -> ModuleNotFoundError:
-    """Return the error that says what to install."""
-    return ModuleNotFoundError(f"{what} needs {package}: pip install {package}")
+def require(module: str, sink: str) -> Any:
+    """Import what a sink needs, or say what to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.rpartition(".")[2]
+        raise ModuleNotFoundError(f"{sink} needs {package}: pip install {package}") from error

@@ -12,7 +12,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from nero import Nero
+from nero import Nero, param_groups
+from nero.distributed import fan_in_mesh_dims
+from nero.layout import neurons_from_options
 from tests.distributed.ranks import (
     OPTIONS,
     assert_same_bits,
@@ -30,15 +32,30 @@ def _fsdp(model):
     return fully_shard(model)
 
 
+def _on_dim_1(param):
+    return Shard(1) if param.ndim > 1 else Shard(0)
+
+
 def _fsdp_by_layer(model):
-    # Every call builds a mesh of its own; the sums of all still travel together.
-    fully_shard(model.narrow)
+    # Every call builds a mesh of its own; the sums of all still travel together. Neurons of four layers
+    # are cut: those of a ConvTranspose on dim 0 already.
+    for layer in (model.narrow, model.wide, model.conv):
+        fully_shard(layer, shard_placement_fn=_on_dim_1)
     fully_shard(model.up)
-    return fully_shard(model)
+    model = fully_shard(model)
+    cut = [p for g in param_groups(model, **OPTIONS) for _, p in _cut(g)]
+    assert len(cut) == 4
+    assert len({id(p.device_mesh) for p in cut}) > 1
+    return model
+
+
+def _cut(group):
+    named = group["params"]
+    return [(n, p) for n, p in named if fan_in_mesh_dims(p, neurons_from_options(group, p.shape))]
 
 
 def _fsdp_dim_1(model):
-    return fully_shard(model, shard_placement_fn=lambda p: Shard(1) if p.ndim > 1 else Shard(0))
+    return fully_shard(model, shard_placement_fn=_on_dim_1)
 
 
 def _hsdp(model):

@@ -202,3 +202,56 @@ def test_neuron_dims_may_be_one_number():
     weight.grad = torch.randn(8, 3)
     optimizer.step()
     assert torch.allclose(weight.norm(dim=0), torch.ones(3))
+
+
+def rounded(groups):
+    """Return bfloat16 parameters after five steps of stochastic rounding, by position."""
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.randn(4, 50).bfloat16()) for _ in range(3)]
+    grad = torch.randn(4, 50).bfloat16()
+    optimizer = Nero(groups(params), stochastic_rounding=True)
+    for _ in range(5):
+        for param in params:
+            param.grad = grad.clone()
+        optimizer.step()
+    return params
+
+
+def test_noise_goes_by_the_position_among_all_parameters():
+    together = rounded(lambda params: [{"params": params}])
+    apart = rounded(lambda params: [{"params": [param]} for param in params])
+    for ours, theirs in zip(together, apart, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("fused", [False, None])
+def test_equal_parameters_are_rounded_by_noise_of_their_own(fused):
+    params = [nn.Parameter(torch.linspace(-1, 1, 200).view(4, 50).bfloat16()) for _ in range(3)]
+    groups = [{"params": params[:1]}, {"params": params[1:]}]
+    optimizer = Nero(groups, stochastic_rounding=True, fused=fused)
+    for param in params:
+        param.grad = torch.linspace(1, -1, 200).sin().view(4, 50).bfloat16()
+    optimizer.step()
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert (params[i] != params[j]).float().mean() > 0.1
+
+
+def test_the_layout_of_a_checkpoint_does_not_win():
+    """It comes from the model that is being trained, everything else from the checkpoint."""
+    weights = [nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(5))]
+    saved = Nero(
+        [{"params": [w], "role": r} for w, r in zip(weights, (None, "other"), strict=True)], 0.5
+    )
+    present = [
+        {"params": [weights[0]], "role": "embedding"},
+        {"params": [weights[1]], "role": "gain"},
+    ]
+    optimizer = Nero(present, lr=0.1, gain_penalty=0.5)
+    optimizer.load_state_dict(saved.state_dict())
+    assert [group["role"] for group in optimizer.param_groups] == ["embedding", "gain"]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
+
+    square = nn.Parameter(torch.randn(4, 4))
+    by_columns = Nero([{"params": [square], "neuron_dims": (1,)}])
+    with pytest.raises(ValueError, match=r"layout needs shape \(4, 1\)"):
+        Nero([square]).load_state_dict(by_columns.state_dict())

@@ -1,0 +1,58 @@
+"""Run the mutants: `python -m tests.mutants [--only PATTERN] [--jobs N] [--fresh] [--list]`.
+
+Results are kept in records/mutants.json, so that a run that was interrupted goes on. `--baseline` runs the
+tests of all mutants on the repository as it is: they must pass, or a kill says nothing.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+from tests.mutants.mutant_list import MUTANTS
+from tests.mutants.mutant_runner import PYTEST, ROOT, run_all
+
+RECORD = ROOT / "records" / "mutants.json"
+
+
+def main() -> int:
+    """Run what is asked for; fail if a mutant survives that should not."""
+    parser = argparse.ArgumentParser("python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="part of a mutant's name or file")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds per mutant")
+    parser.add_argument("--fresh", action="store_true", help="forget the results that there are")
+    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--baseline", action="store_true", help="run the tests without any edit")
+    options = parser.parse_args()
+    chosen = [m for m in MUTANTS if options.only in m.name or options.only in m.file]
+    if options.list:
+        print(*(f"{m.name:40} {m.file}" for m in chosen), sep="\n")
+        return 0
+    if options.baseline:
+        selections = dict.fromkeys((m.tests, tuple(m.env.items())) for m in chosen)
+        paths = os.pathsep.join(str(ROOT / part) for part in ("src", "lab"))
+        failed = 0
+        for tests, env in selections:
+            command = [sys.executable, "-m", "pytest", *PYTEST, *tests]
+            failed += bool(
+                subprocess.call(
+                    command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, **dict(env)}
+                )
+            )
+        return failed
+    names = {mutant.name for mutant in chosen}
+    results = run_all(
+        chosen, RECORD, jobs=options.jobs, fresh=options.fresh, timeout=options.timeout
+    )
+    lived = [
+        name
+        for name, found in results.items()
+        if name in names and found["result"] != "killed" and not found.get("survives_because")
+    ]
+    print(f"{len(names) - len(lived)} of {len(names)} killed, or known not to be reachable")
+    print(*(f"  {results[name]['result']}: {name}" for name in lived), sep="\n")
+    return int(bool(lived))
+
+
+sys.exit(main())

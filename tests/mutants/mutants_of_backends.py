@@ -1,0 +1,433 @@
+"""Edits of the plain backend, of the kernels and their plans, of the compiled operator, of ranks."""
+
+from tests.mutants.mutant_runner import Mutant
+from tests.mutants.mutants_of_core import STATES, awkward, option
+
+PLAIN, GEOMETRY = "src/nero/backends/plain.py", "src/nero/backends/geometry.py"
+CPU, TRITON, SHARED = "src/nero/backends/cpu/", "src/nero/backends/triton/", "src/nero/distributed/"
+TEST_CPU = "tests/backends/test_cpu.py"
+BLOCKS = ("tests/backends/test_plain.py",)
+TWO_RANKS = ("tests/distributed/test_two_ranks.py",)
+PLAN_CHANGES = (TEST_CPU, "-k", "made_anew")
+
+
+def kernel(name: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(f"kernel-{name}", CPU + "kernel.py", old, new, tests, is_kernel=True)
+
+
+def triton(name: str, file: str, old: str, new: str, selected: str) -> Mutant:
+    tests = ("tests/backends/triton_in_interpreter.py", "-k", selected)
+    return Mutant(
+        f"triton-{name}", f"{TRITON}{file}.py", old, new, tests, env={"TRITON_INTERPRET": "1"}
+    )
+
+
+MUTANTS = [
+    # --- plain ---
+    Mutant(
+        "plain-counts-steps",
+        PLAIN,
+        'update.state["step"].add_(is_active)',
+        'update.state["step"].add_(1)',
+        awkward("TestZeroLearningRate"),
+    ),
+    Mutant(
+        "plain-counts-skipped",
+        PLAIN,
+        "(~turn.is_finite).sum() * is_active",
+        "(~turn.is_finite).sum()",
+        awkward("TestZeroLearningRate"),
+    ),
+    Mutant(
+        "plain-propagated-is-not-skipped",
+        PLAIN,
+        'if update.hyper.nonfinite != "propagate":',
+        "if True:",
+        awkward("TestNonFiniteGradient"),
+    ),
+    Mutant(
+        "plain-noise-of-parameters",
+        PLAIN,
+        "stream=update.position",
+        "stream=0",
+        option("seed", "kernel"),
+    ),
+    Mutant(
+        "plain-noise-of-blocks",
+        PLAIN,
+        "offset=0 if part is None else part.start * update.weight[0].numel()",
+        "offset=0",
+        BLOCKS,
+    ),
+    Mutant(
+        "plain-blocks-of-columns", PLAIN, "0 in update.neurons.fan_in_dims or", "False or", BLOCKS
+    ),
+    Mutant(
+        "plain-block-coefficients",
+        PLAIN,
+        "moves=turn.moves[part]",
+        "moves=turn.moves[: part.stop - part.start]",
+        BLOCKS,
+    ),
+    Mutant(
+        "plain-block-sums",
+        PLAIN,
+        'x = exact[a] if b == "1" else',
+        'x = exact[b] if b in exact else exact[a] if b == "1" else',
+        BLOCKS,
+    ),
+    # --- how memory is walked ---
+    Mutant(
+        "geometry-other-grad-dtype",
+        GEOMETRY,
+        "weight.dtype != grad.dtype or not",
+        "not",
+        ("tests/backends/test_geometry.py",),
+    ),
+    Mutant(
+        "geometry-other-grad-strides",
+        GEOMETRY,
+        "if strides != grad.stride() and not _same_memory(shape, strides, grad.stride()):",
+        "if False:",
+        ("tests/backends/test_geometry.py",),
+    ),
+    Mutant(
+        "geometry-order-of-neurons",
+        GEOMETRY,
+        "if neuron_dims != sorted(neuron_dims):",
+        "if False:",
+        ("tests/backends/test_geometry.py",),
+    ),
+    Mutant(
+        "geometry-elements-apart",
+        GEOMETRY,
+        "if not fan_in_dims and (b > 1 or (a > 1 and a_stride != 1)):",
+        "if False:",
+        (TEST_CPU, "-k", "elements"),
+    ),
+    Mutant(
+        "geometry-scattered-noise",
+        GEOMETRY,
+        "is_rounded and not update.weight.is_contiguous()",
+        "False",
+        (TEST_CPU, "-k", "any_memory_format"),
+    ),
+    Mutant(
+        "geometry-size-one-strides",
+        GEOMETRY,
+        "all(n == 1 or a == b for",
+        "all(a == b for",
+        ("tests/backends/test_geometry.py",),
+    ),
+    # --- the plan of the CPU kernel ---
+    Mutant(
+        "plan-rests-on-options",
+        CPU + "plan.py",
+        "        update.hyper,\n        update.neurons,",
+        "        update.hyper.beta,\n        update.neurons,",
+        option("bias_scale", "kernel"),
+    ),
+    Mutant(
+        "plan-rests-on-nonfinite",
+        CPU + "plan.py",
+        "        update.hyper,\n        update.neurons,",
+        "        update.hyper._replace(nonfinite='skip'),\n        update.neurons,",
+        option("nonfinite", "kernel"),
+    ),
+    Mutant(
+        "plan-rests-on-seed",
+        CPU + "plan.py",
+        "        update.hyper,\n        update.neurons,",
+        "        update.hyper._replace(seed=0),\n        update.neurons,",
+        option("seed", "kernel"),
+    ),
+    Mutant(
+        "plan-rests-on-rounding",
+        CPU + "plan.py",
+        "        update.hyper,\n        update.neurons,",
+        "        update.hyper._replace(stochastic_rounding=False),\n        update.neurons,",
+        option("stochastic_rounding", "kernel"),
+    ),
+    Mutant(
+        "plan-rests-on-state",
+        CPU + "plan.py",
+        "*map(Tensor.data_ptr, update.state.values())",
+        "0",
+        PLAN_CHANGES,
+    ),
+    Mutant(
+        "plan-rests-on-strides",
+        CPU + "plan.py",
+        "        weight.shape,\n        weight.stride(),",
+        "        weight.shape,",
+        (TEST_CPU, "-k", "made_anew or strides"),
+        survives="a parameter in other strides lies at another address, which is compared too",
+    ),
+    Mutant(
+        "plan-rests-on-address", CPU + "plan.py", "        weight.data_ptr(),\n", "", PLAN_CHANGES
+    ),
+    Mutant(
+        "plan-keeps-no-gradient",
+        CPU + "plan.py",
+        "update._replace(grad=update.grad.new_empty(0))",
+        "update",
+        (TEST_CPU, "-k", "no_gradient_is_kept"),
+    ),
+    Mutant(
+        "plan-autograd-sees",
+        CPU + "plan.py",
+        "        increment_version(self.weights)",
+        "        pass",
+        (TEST_CPU, "-k", "autograd_sees"),
+    ),
+    Mutant(
+        "plan-rates-of-groups",
+        CPU + "plan.py",
+        "rates[id(update.lr)] for update in mine",
+        "rates[id(mine[0].lr)] for update in mine",
+        ("tests/contract/test_contract_groups.py", "-k", "their_own_lr and Nero"),
+    ),
+    Mutant(
+        "plan-rest-goes-to-plain",
+        CPU + "plan.py",
+        "plain.step_([updates[i] for i in plan.others])",
+        "pass",
+        (TEST_CPU, "-k", "two_neuron_loops or elements_may_lie or any_memory"),
+    ),
+    # --- the CPU kernel ---
+    kernel("average", "** 2 + (1 - beta) * gg", "** 2 + gg", *option("lr", "kernel")),
+    kernel(
+        "zero-neuron",
+        "else from_grad * grad_mean)",
+        "else -from_grad * grad_mean)",
+        "tests/rules/test_awkward_cases.py::TestRowWithoutDirection",
+    ),
+    kernel(
+        "gain-penalty",
+        "(np.float64(load(w[i])) - 1.0)",
+        "np.float64(load(w[i]))",
+        *option("gain_penalty", "kernel"),
+    ),
+    kernel(
+        "counts-steps",
+        "_counter(table[index].step)[0] += 1",
+        "_counter(table[index].step)[0] += 2",
+        *option("lr", "kernel"),
+    ),
+    kernel(
+        "float32-range",
+        "is_safe = (gg > 1e-20) & (gg < 1e30)",
+        "is_safe = (gg > -1.0)",
+        TEST_CPU,
+        "-k",
+        "sums_hold",
+    ),
+    kernel(
+        "cancellation",
+        "(ww < 1e30) & (norm_sq > 0.1 * terms)",
+        "(ww < 1e30)",
+        TEST_CPU,
+        "-k",
+        "cancel",
+    ),
+    kernel(
+        "noise-of-parameters", "np.uint64(task.position)", "np.uint64(0)", *option("seed", "kernel")
+    ),
+    kernel(
+        "propagate",
+        "is_written = is_done & (is_finite | propagate)",
+        "is_written = is_done & is_finite",
+        *option("nonfinite", "kernel"),
+    ),
+    kernel(
+        "initial-radius",
+        "sums[TARGET, j] = radius[j]",
+        "sums[TARGET, j] = 1.0",
+        TEST_CPU,
+        "-k",
+        "compiled_step or become_another or initial",
+    ),
+    kernel(
+        "maximize",
+        "return -1.0 if task.maximize else 1.0",
+        "return 1.0",
+        *option("maximize", "kernel"),
+    ),
+    kernel(
+        "shared-sign",
+        "(sign if k in (WG, G1) else 1.0)",
+        "1.0",
+        "tests/backends/test_every_option.py",
+        "-k",
+        "ranks_that_share",
+    ),
+    # --- the compiled operator ---
+    Mutant(
+        "operator-maximize",
+        CPU + "operator.py",
+        "hyper=Hyper.decode(columns)",
+        "hyper=Hyper.decode({**columns, 'maximize': 0})",
+        option("maximize", "kernel compiled"),
+    ),
+    Mutant(
+        "operator-position",
+        CPU + "operator.py",
+        "        position=position,",
+        "        position=0,",
+        option("seed", "kernel compiled"),
+    ),
+    Mutant(
+        "operator-position-list",
+        CPU + "operator.py",
+        "            update.position,\n",
+        "            0,\n",
+        (STATES, "-k", "operator"),
+    ),
+    Mutant(
+        "operator-dims",
+        CPU + "operator.py",
+        "for d in range(weight.ndim) if d not in dims",
+        "for d in range(1)",
+        (STATES, "-k", "operator"),
+    ),
+    Mutant(
+        "operator-lr",
+        CPU + "operator.py",
+        "[_lr(u) for u in updates]",
+        "[_lr(updates[0])] * len(updates)",
+        ("tests/backends/test_operator.py",),
+    ),
+    Mutant(
+        "operator-mutates",
+        CPU + "operator.py",
+        'mutates_args=("weights", "written")',
+        'mutates_args=("weights",)',
+        ("tests/backends/test_operator.py",),
+    ),
+    # --- Triton ---
+    triton(
+        "maximize",
+        "kernels",
+        "(1 - 2 * tl.load(row + MAXIMIZE))",
+        "(1 - 0 * tl.load(row + MAXIMIZE))",
+        "test_with_plain_for_every_option",
+    ),
+    triton(
+        "gain-penalty",
+        "kernels",
+        "penalty * (w - 1)",
+        "penalty * w",
+        "test_with_plain_for_every_option",
+    ),
+    triton(
+        "noise-of-parameters",
+        "kernels",
+        "+ tl.load(row + POSITION, mask, 0))",
+        "+ 0 * tl.load(row + POSITION, mask, 0))",
+        "draws_the_noise",
+    ),
+    triton(
+        "lr-zero",
+        "kernels",
+        "tl.store(count, step, mask & (lr != 0))",
+        "tl.store(count, step, mask)",
+        "lr",
+    ),
+    triton(
+        "propagate",
+        "kernels",
+        "== PROPAGATE, mask, is_finite)",
+        "== PROPAGATE, is_finite, is_finite)",
+        "TestRules",
+    ),
+    triton(
+        "mean",
+        "kernels",
+        "(sw - k * sg) * part, 0.0)",
+        "sw * part, 0.0)",
+        "test_with_plain_for_every_layout",
+    ),
+    triton("position", "table", '"position": update.position', '"position": 0', "draws_the_noise"),
+    triton(
+        "alignment",
+        "table",
+        "if kind < Kind.WIDE or is_aligned:",
+        "if True:",
+        "test_with_plain_for_every_layout",
+    ),
+    triton(
+        "first-tile",
+        "launch",
+        'columns["first_tile"] = first_tile',
+        'columns["first_tile"] = 0',
+        "whole_model",
+    ),
+    triton(
+        "lr-changes", "launch", "if values != self._lr_values:", "if self._lr_values is None:", "lr"
+    ),
+    # --- neurons that ranks share ---
+    Mutant(
+        "shared-cut-dims",
+        SHARED + "placement.py",
+        "param.ndim) not in (neurons.neuron_dims or ())",
+        "param.ndim) in (neurons.neuron_dims or ())",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-no-gradient-anywhere",
+        SHARED + "sharded_step.py",
+        "lr = torch.where(sums[-1] > 0, lr, 0.0)",
+        "lr = lr * 1.0",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-no-gradient-here",
+        "src/nero/optim/base.py",
+        "if grad is None and not known.reduce_over:",
+        "if grad is None:",
+        ("tests/distributed/test_other_modes.py",),
+        survives="",
+    ),
+    Mutant(
+        "shared-counts-once",
+        SHARED + "placement.py",
+        "is_first = all(mesh.get_local_rank(d) == 0 for d in shared)",
+        "is_first = True",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-replicas-count-once",
+        SHARED + "placement.py",
+        " | {\n            d for d, p in enumerate(param.placements) if sharded_dim(p, param.ndim) is None\n        }",
+        "",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-initial-norm",
+        SHARED + "placement.py",
+        "norm = all_reduce(norm.to(sum_dtype(norm)).square(), mesh, mesh_dim).sqrt()",
+        "pass",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-state-of-groups",
+        SHARED + "placement.py",
+        "kept[0] = neurons.num_groups",
+        "pass",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-order-of-buffers",
+        SHARED + "collectives.py",
+        "for i, part in zip(indices, parts, strict=True):",
+        "for i, part in zip(indices, reversed(parts), strict=True):",
+        TWO_RANKS,
+    ),
+    Mutant(
+        "shared-kernel-moves",
+        CPU + "plan.py",
+        "plan.buffers[i].moves.copy_(turn.moves)",
+        "plan.buffers[i].moves.fill_(True)",
+        TWO_RANKS,
+    ),
+]

@@ -1,0 +1,438 @@
+"""Edits of what a layout is, of the rule, of the lists of options and state, and of optimisers."""
+
+from tests.mutants.mutant_runner import Mutant
+
+NEURONS, RULE, GRAM, SPEC = (f"src/nero/core/{n}.py" for n in ("neurons", "rule", "gram", "spec"))
+SPHERE, ROUNDING = "src/nero/core/sphere.py", "src/nero/core/rounding.py"
+BASE, NERO, CHECKPOINT = (f"src/nero/optim/{name}.py" for name in ("base", "nero", "checkpoint"))
+INFER, GROUPS = "src/nero/layout/infer.py", "src/nero/layout/groups.py"
+
+LAWS = ("tests/layout/test_layout_laws.py",)
+VECTORS = ("tests/reference/test_vectors.py", "-k", "test_nero_passes and plain")
+STATES = "tests/backends/test_every_state.py"
+OPTIM = "tests/optim/test_nero.py"
+BAD_OPTIONS = (OPTIM, "-k", "test_bad_options")
+
+
+def awkward(name: str) -> tuple[str, ...]:
+    return (f"tests/rules/test_awkward_cases.py::{name}", "-k", "plain")
+
+
+def option(name: str, backend: str = "plain") -> tuple[str, ...]:
+    test = "test_a_change_in_mid_training_is_obeyed"
+    return (f"tests/backends/test_every_option.py::{test}[{name}-{backend}]",)
+
+
+MUTANTS = [
+    # --- layouts ---
+    Mutant(
+        "layout-fan-in-of-groups",
+        NEURONS,
+        "for d in dims]) // groups",
+        "for d in dims])",
+        (NEURONS,),
+    ),
+    Mutant(
+        "layout-fan-in-one", NEURONS, "if fan_in <= 1:", "if fan_in < 1:", awkward("TestFanInOne")
+    ),
+    Mutant(
+        "layout-negative-dims", NEURONS, "sorted({d % len(shape) for d", "sorted({d for d", LAWS
+    ),
+    Mutant("layout-groups-divide", NEURONS, "shape[0] % groups:", "shape[-1] % groups:", LAWS),
+    Mutant("layout-dims-of-groups", NEURONS, "tuple(d + 1 for d in dims)", "dims", LAWS),
+    Mutant(
+        "layout-vectors-have-no-fan-in",
+        NEURONS,
+        "if len(shape) >= 2 else",
+        "if len(shape) >= 1 else",
+        (NEURONS,),
+    ),
+    Mutant(
+        "layout-gain-keeps-no-dims",
+        NEURONS,
+        "(both_neurons or self.role == other.role) and (",
+        "(",
+        LAWS,
+    ),
+    Mutant(
+        "layout-dims-out-of-range",
+        NEURONS,
+        "not -len(shape) <= d < len(shape)",
+        "not d < len(shape)",
+        LAWS,
+    ),
+    Mutant(
+        "layout-fan-in-two",
+        SPHERE,
+        "if fan_in == 2 and",
+        "if fan_in == 1 and",
+        awkward("TestFanInTwo"),
+    ),
+    # --- the rule ---
+    Mutant(
+        "rule-average",
+        RULE,
+        "beta * old_sq + (1 - beta) * grad_sq",
+        "beta * old_sq + grad_sq",
+        VECTORS,
+    ),
+    Mutant(
+        "rule-correction",
+        RULE,
+        "return -math.expm1(step * log_beta)",
+        "return -math.expm1((step + 1) * log_beta)",
+        (RULE,),
+    ),
+    Mutant(
+        "rule-correction-tensor",
+        RULE,
+        "-torch.expm1(step.to(sum_dtype(step)) * log_beta)",
+        "-torch.expm1((step.to(sum_dtype(step)) + 1) * log_beta)",
+        VECTORS,
+    ),
+    Mutant(
+        "rule-mean-after-step", RULE, "mean = (w1 - k * g1) / fan_in", "mean = w1 / fan_in", VECTORS
+    ),
+    Mutant(
+        "rule-norm-after-step",
+        RULE,
+        "norm_sq = ww - 2 * kwg + kkgg",
+        "norm_sq = ww - kwg + kkgg",
+        VECTORS,
+    ),
+    Mutant(
+        "rule-relative-to-norm", RULE, "k = lr * (ww * correction", "k = lr * (correction", VECTORS
+    ),
+    Mutant(
+        "rule-zero-neuron-norm",
+        RULE,
+        "start = hyper.bias_scale if target is None",
+        "start = 1.0 if target is None",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "rule-zero-neuron-mean",
+        RULE,
+        "start * grad_mean).to(dtype)",
+        "-start * grad_mean).to(dtype)",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "rule-constant-gradient",
+        RULE,
+        "moves = (gg != 0) & (usual | grad_has_direction)",
+        "moves = gg != 0",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "rule-zero-gradient",
+        RULE,
+        "moves = (gg != 0) & (usual | grad_has_direction)",
+        "moves = usual | grad_has_direction",
+        awkward("TestZeroGradient"),
+    ),
+    Mutant(
+        "rule-free-threshold",
+        RULE,
+        "64 * eps if target is None else math.sqrt(eps)",
+        "math.sqrt(eps)",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "rule-threshold",
+        RULE,
+        "64 * eps if target is None else math.sqrt(eps)",
+        "64 * eps if target is None else 0.0",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "rule-lr-zero",
+        RULE,
+        "else is_finite & (lr != 0)",
+        "else is_finite",
+        awkward("TestZeroLearningRate"),
+    ),
+    Mutant(
+        "rule-propagate",
+        RULE,
+        '(lr != 0) if hyper.nonfinite == "propagate" else is_finite',
+        '(lr != 0) & is_finite if hyper.nonfinite == "propagate" else is_finite',
+        awkward("TestNonFiniteGradient"),
+    ),
+    Mutant(
+        "rule-maximize",
+        RULE,
+        "grad = -grad if hyper.maximize else grad",
+        "grad = grad",
+        option("maximize"),
+    ),
+    Mutant(
+        "rule-gain-penalty",
+        RULE,
+        "(weight.to(dtype) - 1)",
+        "weight.to(dtype)",
+        (OPTIM, "-k", "gain_penalty"),
+    ),
+    Mutant(
+        "rule-element-scale", RULE, 'lr * state["scale"] * (correction', "lr * (correction", VECTORS
+    ),
+    Mutant(
+        "rule-element-zero-grad",
+        RULE,
+        "affine, g != 0, average_sq",
+        "affine, g == g, average_sq",
+        awkward("TestNonFiniteGradient"),
+        survives="an element whose gradient is zero moves by zero; only NaN, which is skipped, tells them apart",
+    ),
+    Mutant(
+        "rule-order-of-rows",
+        GRAM,
+        '(exact[a] if b == "1" else exact[a] * exact[b])',
+        '(exact[a] if b == "1" else exact[a] * exact[a])',
+        VECTORS,
+    ),
+    Mutant(
+        "gram-float64",
+        GRAM,
+        "row.to(sum_dtype(row))",
+        "row.float()",
+        ("tests/properties/test_properties.py", "-k", "rescaling and plain"),
+    ),
+    Mutant("gram-keys", GRAM, 'row + row, row + "1"]', 'row + "1", row + row]', (GRAM,)),
+    Mutant(
+        "sphere-centre-twice",
+        SPHERE,
+        "for _ in range(2):",
+        "for _ in range(1):",
+        ("tests/properties/test_properties.py", "-k", "projected or twice"),
+    ),
+    Mutant(
+        "sphere-constant-row",
+        SPHERE,
+        "threshold**2 * size_sq",
+        "0 * size_sq",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "sphere-same-bits",
+        SPHERE,
+        "has_direction & ~done",
+        "has_direction",
+        awkward("TestAlreadyBalancedRow"),
+    ),
+    Mutant(
+        "rounding-seed",
+        ROUNDING,
+        "torch.tensor(seed, device",
+        "torch.tensor(0, device",
+        option("seed", "kernel"),
+    ),
+    Mutant(
+        "rounding-step", ROUNDING, "_mix(start + step)", "_mix(start)", option("seed", "kernel")
+    ),
+    Mutant(
+        "rounding-up",
+        ROUNDING,
+        "(noise < x / spacing - below)",
+        "(noise > x / spacing - below)",
+        (ROUNDING,),
+    ),
+    # --- the lists ---
+    Mutant(
+        "spec-beta-of-one", SPEC, 'lambda x: 0 <= x < 1, "', 'lambda x: 0 <= x <= 1, "', BAD_OPTIONS
+    ),
+    Mutant("spec-infinite-bias-scale", SPEC, "lambda x: 0 < x < math.inf", "lambda x: 0 < x", LAWS),
+    Mutant(
+        "spec-penalty-of-gains-only",
+        SPEC,
+        'if neurons.role == "gain" else 0.0',
+        "if neurons.is_elementwise else 0.0",
+        (OPTIM, "-k", "gain_penalty"),
+    ),
+    Mutant(
+        "spec-elements-are-free", SPEC, "if not neurons.is_elementwise:", "if neurons.role:", LAWS
+    ),
+    Mutant(
+        "spec-encoded-centre",
+        SPEC,
+        'values["centre"] = centre',
+        'values["centre"] = True',
+        option("constraint", "kernel"),
+    ),
+    Mutant(
+        "spec-decoded-radius", SPEC, '"initial" if target == INITIAL else target', "target", LAWS
+    ),
+    Mutant(
+        "spec-zero-scale", SPEC, "torch.where(scale > 0, scale, hyper.bias_scale)", "scale", VECTORS
+    ),
+    Mutant(
+        "spec-zero-radius",
+        SPEC,
+        "torch.where(norm > 0, norm, hyper.bias_scale)",
+        "norm",
+        awkward("TestRowWithoutDirection"),
+    ),
+    Mutant(
+        "spec-bytes-per-neuron",
+        SPEC,
+        '"per neuron": neurons.num_neurons',
+        '"per neuron": numel',
+        (STATES,),
+    ),
+    Mutant(
+        "spec-radius-is-optional",
+        SPEC,
+        'hyper.constraint.radius == "initial"',
+        "True",
+        (STATES, "-k", "describe or update or some"),
+    ),
+    Mutant(
+        "spec-skipped-is-optional",
+        SPEC,
+        'StateSpec("scalar", torch.int64, is_required=False)',
+        'StateSpec("scalar", torch.int64)',
+        (STATES, "-k", "checkpoints"),
+    ),
+    # --- the optimiser ---
+    Mutant(
+        "optim-position-is-place",
+        BASE,
+        "place, options, lr, position)",
+        "place, options, lr, place)",
+        (OPTIM, "-k", "position or noise"),
+    ),
+    Mutant(
+        "optim-options-change",
+        BASE,
+        "known is None or known.options is not options or known",
+        "known is None or known",
+        option("beta"),
+    ),
+    Mutant(
+        "optim-layout-changes",
+        BASE,
+        " or known.layout != layout_options(group):",
+        ":",
+        ("tests/backends/test_cpu.py", "-k", "role_that_changes"),
+    ),
+    Mutant(
+        "optim-swapped-parameters",
+        BASE,
+        "if isinstance(key, Tensor) and key not in members:",
+        "if False:",
+        ("tests/contract/test_contract_step.py", "-k", "swapped_parameters_can_be_saved and nero"),
+    ),
+    Mutant(
+        "optim-state-moves",
+        BASE,
+        "last.dtype == working_dtype(param.dtype) or not last.is_floating_point()",
+        "True",
+        ("tests/backends/test_cpu.py", "-k", "change_of_precision"),
+    ),
+    Mutant(
+        "optim-state-dtype",
+        BASE,
+        "dtype = spec.dtype or working_dtype(param.dtype)",
+        "dtype = spec.dtype or param.dtype",
+        awkward("TestHalfPrecision"),
+    ),
+    Mutant(
+        "optim-frozen",
+        BASE,
+        "if not state or not param.requires_grad:",
+        "if not state:",
+        ("tests/contract/test_contract_step.py", "-k", "left_over_gradient and nero"),
+    ),
+    Mutant(
+        "optim-refused-group",
+        BASE,
+        "self.param_groups.pop()\n",
+        "pass\n",
+        ("tests/contract/test_contract_groups.py", "-k", "refused and nero"),
+    ),
+    Mutant(
+        "optim-fused-changes",
+        NERO,
+        'option_values(group), group["fused"]',
+        "option_values(group), None",
+        ("tests/backends/test_every_option.py::TestFused", "-k", "eager"),
+    ),
+    Mutant(
+        "optim-raise",
+        NERO,
+        'update.hyper.nonfinite == "raise" and',
+        "False and",
+        awkward("TestNonFiniteGradient"),
+    ),
+    Mutant(
+        "optim-projects",
+        NERO,
+        "project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)",
+        "pass",
+        awkward("TestConstruction"),
+    ),
+    # --- checkpoints ---
+    Mutant(
+        "checkpoint-skipped-is-not-saved",
+        NERO,
+        'if k != "num_skipped"}',
+        "}",
+        (STATES, "-k", "checkpoints"),
+    ),
+    Mutant(
+        "checkpoint-constraint-is-plain",
+        NERO,
+        'asdict(as_constraint(group["constraint"]))',
+        'as_constraint(group["constraint"])',
+        ("tests/contract/test_contract_checkpoint.py", "-k", "survives_the_disk and nero"),
+    ),
+    Mutant(
+        "checkpoint-layout-wins",
+        CHECKPOINT,
+        "{**own, **saved, **layout}",
+        "{**own, **saved}",
+        (OPTIM, "-k", "layout_of_a_checkpoint"),
+    ),
+    Mutant(
+        "checkpoint-options-are-loaded",
+        CHECKPOINT,
+        "{**own, **saved, **layout}",
+        "{**saved, **own, 'params': saved['params']}",
+        (OPTIM, "-k", "layout_of_a_checkpoint"),
+    ),
+    Mutant(
+        "checkpoint-shapes",
+        CHECKPOINT,
+        "if value.shape != tensor.shape:",
+        "if value.ndim != tensor.ndim:",
+        (OPTIM, "-k", "layout_of_a_checkpoint"),
+    ),
+    Mutant(
+        "checkpoint-copies",
+        CHECKPOINT,
+        "tensor.dtype, copy=True)",
+        "tensor.dtype)",
+        ("tests/contract/test_contract_checkpoint.py", "-k", "loading_reads and nero"),
+    ),
+    Mutant(
+        "checkpoint-required",
+        CHECKPOINT,
+        "if not specs[key].is_required:",
+        "if True:",
+        (OPTIM, "-k", "checkpoint_of_another"),
+    ),
+    Mutant(
+        "checkpoint-names",
+        CHECKPOINT,
+        "_value_of(name, key, owners[name])",
+        "_value_of(each[0], key, owners[name])",
+        (CHECKPOINT, OPTIM, "-k", "matched or names"),
+    ),
+    Mutant(
+        "checkpoint-nothing-before-all",
+        BASE,
+        "self._check_group(options)\n                for (param",
+        "for (param",
+        ("tests/contract/test_contract_checkpoint.py", "-k", "fails_changes_nothing and nero"),
+    ),
+]

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: dev check lint types test docs clean
+.PHONY: dev check lint types test random mutants docs clean
 
 dev: $(BIN)/.installed
 
@@ -24,6 +24,16 @@ types: dev
 
 test: dev
 	$(BIN)/python -m pytest -q -n 2
+
+# The whole suite in random order: `make random SEED=7` for one that has failed before.
+SEED ?= $(shell date +%s)
+random: dev
+	$(BIN)/python -m pytest -q -n 2 -o addopts="--strict-markers --strict-config --doctest-modules -m 'not slow'" \
+		--randomly-seed=$(SEED) --randomly-dont-reset-seed tests src lab
+
+# One small edit at a time; the results are kept in records/mutants.json. FRESH=--fresh forgets them.
+mutants: dev
+	$(BIN)/python -m tests.mutants --jobs 2 $(FRESH)
 
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -181,6 +181,16 @@ def test_sums_hold_where_float32_squares_do_not(grad_norm):
     assert_agree(pair, 3)
 
 
+def test_sums_hold_where_terms_cancel():
+    """The step nearly undoes the weight, and what is left of it must not be rounding."""
+    torch.manual_seed(0)
+    weight = torch.nn.functional.normalize(torch.randn(4, 512), dim=1)
+    pair = twins([{"params": [nn.Parameter(weight)]}], constraint="norm", lr=1.0, beta=0.0)
+    step_both(pair, [weight + 1e-3 * torch.randn(4, 512) / math.sqrt(512)])
+    # What is left is a thousandth, so both round it to three digits fewer; float32 sums would leave none.
+    torch.testing.assert_close(pair[0][1][0], pair[1][1][0], rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_stochastic_rounding_draws_the_same_noise(dtype):
     torch.manual_seed(0)

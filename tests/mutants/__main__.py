@@ -18,14 +18,17 @@ RECORD = ROOT / "records" / "mutants.json"
 def main() -> int:
     """Run what is asked for; fail if a mutant survives that should not."""
     parser = argparse.ArgumentParser("python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", default="", help="part of a mutant's name or file")
+    parser.add_argument(
+        "--only", action="append", help="part of a mutant's name or file; repeatable"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per mutant")
     parser.add_argument("--fresh", action="store_true", help="forget the results that there are")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     parser.add_argument("--baseline", action="store_true", help="run the tests without any edit")
     options = parser.parse_args()
-    chosen = [m for m in MUTANTS if options.only in m.name or options.only in m.file]
+    parts = options.only or [""]
+    chosen = [m for m in MUTANTS if any(part in m.name or part in m.file for part in parts)]
     if options.list:
         print(*(f"{m.name:40} {m.file}" for m in chosen), sep="\n")
         return 0

@@ -386,7 +386,6 @@ MUTANTS = [
         "if grad is None and not known.reduce_over:",
         "if grad is None:",
         ("tests/distributed/test_other_modes.py",),
-        survives="",
     ),
     Mutant(
         "shared-counts-once",
@@ -398,8 +397,8 @@ MUTANTS = [
     Mutant(
         "shared-replicas-count-once",
         SHARED + "placement.py",
-        " | {\n            d for d, p in enumerate(param.placements) if sharded_dim(p, param.ndim) is None\n        }",
-        "",
+        "if sharded_dim(p, param.ndim) is None\n        }",
+        "if False\n        }",
         TWO_RANKS,
     ),
     Mutant(

@@ -108,7 +108,6 @@ MUTANTS = [
         "self._before = []  # of a step that has failed",
         "pass",
         monitor("fails_leaves"),
-        survives="",
     ),
     Mutant(
         "monitor-resumes",

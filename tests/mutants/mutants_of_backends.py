@@ -36,7 +36,7 @@ MUTANTS = [
         PLAIN,
         "(~turn.is_finite).sum() * is_active",
         "(~turn.is_finite).sum()",
-        awkward("TestZeroLearningRate"),
+        ("tests/optim/test_nero.py", "-k", "rate_of_zero"),
     ),
     Mutant(
         "plain-propagated-is-not-skipped",

@@ -426,13 +426,13 @@ MUTANTS = [
         CHECKPOINT,
         "_value_of(name, key, owners[name])",
         "_value_of(each[0], key, owners[name])",
-        (CHECKPOINT, OPTIM, "-k", "matched or names"),
+        (OPTIM, "-k", "matched_by_name"),
     ),
     Mutant(
         "checkpoint-nothing-before-all",
         BASE,
         "self._check_group(options)\n                for (param",
         "for (param",
-        ("tests/contract/test_contract_checkpoint.py", "-k", "fails_changes_nothing and nero"),
+        (OPTIM, "-k", "options_of_a_checkpoint"),
     ),
 ]

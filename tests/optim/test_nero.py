@@ -1,11 +1,14 @@
 """What Nero offers beyond the shared contract."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from nero import Nero, Sphere, describe
+from nero.optim.checkpoint import matched_by_name
 
 
 def test_gain_penalty_is_a_term_of_the_loss():
@@ -255,3 +258,32 @@ def test_the_layout_of_a_checkpoint_does_not_win():
     by_columns = Nero([{"params": [square], "neuron_dims": (1,)}])
     with pytest.raises(ValueError, match=r"layout needs shape \(4, 1\)"):
         Nero([square]).load_state_dict(by_columns.state_dict())
+
+
+@pytest.mark.parametrize("fused", [False, None])
+def test_nothing_is_skipped_at_a_rate_of_zero(fused):
+    layer = nn.Linear(4, 3)
+    optimizer = Nero(layer, lr=0.0, fused=fused)
+    for param in layer.parameters():
+        param.grad = torch.full_like(param, torch.nan)
+    optimizer.step()
+    assert optimizer.num_skipped == 0
+
+
+def test_a_checkpoint_is_matched_by_name_within_a_group():
+    saved = [{"params": [0, 1, 2], "param_names": ["a", "b", "c"], "lr": 0.1}]
+    present = [{"params": [], "param_names": names} for names in (["c", "a"], ["b"])]
+    assert [group["params"] for group in matched_by_name(saved, present)] == [[2, 0], [1]]
+
+
+@pytest.mark.parametrize("option", [{"lr": -1.0}, {"weight_decay": 0.1}, {"fused": "yes"}], ids=str)
+def test_bad_options_of_a_checkpoint_are_refused(option):
+    layer = nn.Linear(4, 3)
+    optimizer = Nero(layer)
+    saved = optimizer.state_dict()
+    saved["param_groups"][0] |= option
+    before = copy.deepcopy(optimizer.param_groups)
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(option))}|learning rate"):
+        optimizer.load_state_dict(saved)
+    for group, old in zip(optimizer.param_groups, before, strict=True):
+        assert {k: group[k] for k in option} == {k: old[k] for k in option}

@@ -97,7 +97,6 @@ def _signature(update: Update) -> tuple[object, ...]:
         update.position,
         weight.data_ptr(),
         weight.dtype,
-        weight.shape,
         weight.stride(),
         grad.dtype,
         grad.stride(),
@@ -238,11 +237,9 @@ class Table:
         mine = [updates[i] for i in self._indices]
         self._records["grad"] = [update.grad.data_ptr() for update in mine]
         if kernel is None:  # where ranks share neurons, coefficients have the rate inside
-            rates: dict[int, float] = {}
-            for update in mine:
-                if id(update.lr) not in rates:
-                    rates[id(update.lr)] = float(update.lr)
-            self._records["lr"] = [rates[id(update.lr)] for update in mine]
+            rates = {id(lr): lr for lr in [update.lr for update in mine]}  # to read each once
+            numbers = {key: float(lr) for key, lr in rates.items()}
+            self._records["lr"] = [numbers[id(update.lr)] for update in mine]
 
     def finish(self) -> None:
         """Count the step."""

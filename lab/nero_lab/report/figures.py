@@ -12,11 +12,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from pandas import DataFrame
 
 from nero_lab.report import curves, paper, sensitivity
+from nero_lab.report.comparisons import Picture
 from nero_lab.report.curves import Curve
-from nero_lab.report.pictures import Picture
-from nero_lab.report.sensitivity import Rates
 from nero_lab.report.style import drawing
 
 RATES = "rates"  # the name of the last panel
@@ -33,12 +33,12 @@ class Source:
 
     title: str
     curves: dict[str, list[Curve]]  # by metric
-    rates: list[Rates]  # none if there is no such panel
+    rates: DataFrame | None  # None if there is no such panel
 
     @property
     def columns(self) -> list[str]:
         """Names of the panels of a row."""
-        return [*self.curves, *([RATES] if self.rates else [])]
+        return [*self.curves, *([] if self.rates is None else [RATES])]
 
     @property
     def labels(self) -> list[str]:
@@ -48,10 +48,10 @@ class Source:
 
 def draw(picture: Picture, path: Path) -> None:
     """Draw a picture into a file."""
-    sources = [_ours(picture)]
-    if has_authors(picture):
-        sources.append(_theirs(picture))
     metric = picture.results.task.metric
+    sources = [_ours(picture)]
+    if picture.has_authors:
+        sources.append(_theirs(picture))
     with drawing():
         beside = len(sources) > 1 and len(sources[0].columns) == 1
         figure, panels = (_beside_each_other if beside else _below_each_other)(sources)
@@ -62,35 +62,25 @@ def draw(picture: Picture, path: Path) -> None:
                 curves.draw(axes, drawn, metric, name, x_label=x_label)
             curves.finish(panels[name], shown, metric)
         if RATES in panels:
-            sensitivity.finish(panels[RATES], [source.rates for source in sources], metric)
+            sensitivity.draw(panels[RATES], [source.rates for source in sources], metric)
         _add_legends(panels[sources[0].columns[0]], beside=beside)
         figure.savefig(path)
 
 
 def _ours(picture: Picture) -> Source:
-    names = curves.shown_metrics(picture)
     drawn = {
-        name: [curves.ours(track, name, picture.by_step) for track in picture.tracks]
-        for name in names
+        name: [curves.ours(picture, track, name) for track in picture.tracks]
+        for name in picture.metrics
     }
-    rates = sensitivity.ours(picture) if sensitivity.has_rates(picture) else []
+    rates = sensitivity.ours(picture) if picture.has_rates else None
     return Source(f"our runs, {picture.results.scale} scale", drawn, rates)
 
 
 def _theirs(picture: Picture) -> Source:
     task = picture.results.task
-    names = curves.shown_metrics(picture)
-    drawn = {name: curves.theirs(paper.best_curves(task, name)) for name in names}
-    rates = sensitivity.theirs(task) if sensitivity.has_rates(picture) else []
+    drawn = {name: curves.theirs(paper.best_curves(task.name, name)) for name in picture.metrics}
+    rates = sensitivity.theirs(task) if picture.has_rates else None
     return Source("the authors' runs, from the curves that they published", drawn, rates)
-
-
-def has_authors(picture: Picture) -> bool:
-    """Say whether the authors published the curves of a picture."""
-    if picture.name not in ("rivals", "variants"):
-        return False
-    names = curves.shown_metrics(picture)
-    return all(paper.best_curves(picture.results.task, name) for name in names)
 
 
 def _beside_each_other(sources: Sequence[Source]) -> tuple[Figure, Panels]:

@@ -53,6 +53,7 @@ LOOKS: dict[str, Look] = {
     "prodigy": Look("Prodigy", "#b8860b", _SHORT),
 }
 
+_LONG_LABEL = 36  # letters
 _EDGE = 0.04  # of the height of a panel
 _SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
 # Of variants that one figure compares: they have one look each, whatever the optimiser.
@@ -81,6 +82,11 @@ def order(optimizer: str) -> int:
     """Return the place of an optimiser in tables and legends."""
     names = list(LOOKS)
     return names.index(optimizer) if optimizer in names else len(names)
+
+
+def in_two_lines(label: str) -> str:
+    """Break an axis label that is longer than a panel is high."""
+    return label.replace(" (", "\n(") if len(label) > _LONG_LABEL else label
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def test_diverged_runs_count_as_worst_and_failed_ones_not_at_all(tmp_path: Path)
     assert track.mean == math.inf
     curve = ours(picture, track, "valid_error")
     assert dict(curve.band["mean"]) == {1: 60.0, 2: 40.0}
-    assert [stray.lost_at for stray in curve.strays] == [2.4, 0.3]
+    assert [lost_at for _, lost_at in curve.strays] == [2.4, 0.3]
 
 
 def test_diverged_run_has_a_cross_and_says_so(

@@ -36,21 +36,13 @@ MODERN_RIVALS = ("adamw", "muon", "schedule-free", "prodigy", "sgd-momentum")
 
 _GRANULARITIES = "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB)"
 
+_WITHOUT, _WITH = f"{_GRANULARITIES}, without constraints", f"{_GRANULARITIES}, with constraints"
+
 # The pictures of a task: name, title, who is in it, and of whom one must have been run.
 _PICTURES = (
     ("constraints", "Nero's constraints, one by one", CONSTRAINTS, ("nero-mean", "nero-norm")),
-    (
-        "relative-without",
-        f"{_GRANULARITIES}, without constraints",
-        RELATIVE_FREE,
-        ("nero-none",),
-    ),
-    (
-        "relative-with",
-        f"{_GRANULARITIES}, with constraints",
-        RELATIVE_BALANCED,
-        ("madam-balanced", "lamb-balanced"),
-    ),
+    ("relative-without", _WITHOUT, RELATIVE_FREE, ("nero-none",)),
+    ("relative-with", _WITH, RELATIVE_BALANCED, ("madam-balanced", "lamb-balanced")),
     ("rivals", "Nero and the rivals of the paper", (*OF_PAPER, *OTHER_LAMBS), RIVALS),
     ("modern", "Nero and the optimisers of today", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
 )

@@ -33,21 +33,21 @@ _MAX_MARKED = 6  # epochs; more need no dots
 
 
 @dataclass(frozen=True)
-class Stray:
-    """A run that did not come to its end; ``lost_at`` is NaN if it may still go on."""
-
-    values: Series  # by epoch or step
-    lost_at: float
-
-
-@dataclass(frozen=True)
 class Curve:
-    """One optimiser in one panel: mean, low and high by epoch or step."""
+    """One optimiser in one panel.
+
+    Args:
+        label: what the legend says.
+        look: colour and dashes.
+        band: mean, low and high by epoch or step.
+        strays: of runs that did not come to their end, the values by epoch or step and where the run was
+            lost, NaN if it may still go on.
+    """
 
     label: str
     look: Look
     band: DataFrame
-    strays: Sequence[Stray] = ()
+    strays: Sequence[tuple[Series, float]] = ()
 
 
 def ours(picture: Picture, track: Any, name: str) -> Curve:
@@ -63,7 +63,7 @@ def ours(picture: Picture, track: Any, name: str) -> Curve:
     finished = points[points.run.isin(runs.index[is_finished])]
     band = finished.groupby(place)[key].agg(["mean", "min", "max"])
     strays = [
-        Stray(points[points.run == run].set_index(place)[key], lost_at)
+        (points[points.run == run].set_index(place)[key], lost_at)
         for run, lost_at in runs[f"end_{place}"][~is_finished].items()
     ]
     look = picture.look_of(track)
@@ -84,56 +84,60 @@ def theirs(published: DataFrame) -> list[Curve]:
     ]
 
 
-def draw(axes: Axes, curves: Iterable[Curve], metric: Metric, name: str, *, x_label: str) -> None:
-    """Draw the curves of one metric."""
-    for curve in curves:
-        style: dict[str, Any] = {"color": curve.look.colour, "linestyle": curve.look.dashes}
-        band = curve.band
-        axes.plot(band["mean"], **style, **_dots(band), label=curve.label)
-        shade: dict[str, Any] = {"color": curve.look.colour, "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(band.index, band.low, band.high, **shade)
-        for stray in curve.strays:
-            axes.plot(stray.values, **style, **_dots(stray.values), linewidth=1.0, alpha=0.7)
-    label = metric.label
-    if name != metric.name:
-        label = metric.training_label or label.replace("validation", "training")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(in_two_lines(label))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    if metric.log:
-        scale_logarithmically(axes)
-
-
-def finish(panels: Sequence[Axes], by_panel: Sequence[Sequence[Curve]], metric: Metric) -> None:
-    """Give the panels of one metric one axis, then mark where runs were lost."""
+def draw(
+    panels: Sequence[Axes],
+    by_panel: Sequence[Sequence[Curve]],
+    metric: Metric,
+    name: str,
+    *,
+    x_label: str,
+) -> None:
+    """Draw the curves of one metric in panels with one vertical axis, and mark where runs were lost."""
     drawn = [curve for curves in by_panel for curve in curves]
     # What must be seen: not runs that were lost, unless there are no others.
     strays = [stray for curve in drawn for stray in curve.strays]
     series = [curve.band[end] for curve in drawn for end in ("low", "high")]
-    series += [stray.values for stray in strays if math.isnan(stray.lost_at)]
+    series += [values for values, lost_at in strays if math.isnan(lost_at)]
     if not any(map(len, series)):
-        series = [stray.values for stray in strays]
+        series = [values for values, _ in strays]
     bounds = limits.of_curves(series, metric)
+    label = metric.label
+    if name != metric.name:
+        label = metric.training_label or label.replace("validation", "training")
     for axes, curves in zip(panels, by_panel, strict=True):
+        for curve in curves:
+            _draw_curve(axes, curve)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(in_two_lines(label))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+        if metric.log:
+            scale_logarithmically(axes)
         if bounds:
             axes.set_ylim(*bounds)
         _mark_lost(axes, curves, metric)
 
 
-def _dots(points: DataFrame | Series) -> dict[str, Any]:
-    return {"marker": "o" if 0 < len(points) <= _MAX_MARKED else "", "markersize": 3.5}
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    band, colour = curve.band, curve.look.colour
+    style: dict[str, Any] = {"color": colour, "linestyle": curve.look.dashes, "markersize": 3.5}
+    axes.plot(band["mean"], **style, marker=_dot(band), label=curve.label)
+    axes.fill_between(band.index, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
+    for values, _ in curve.strays:
+        axes.plot(values, **style, marker=_dot(values), linewidth=1.0, alpha=0.7)
+
+
+def _dot(points: DataFrame | Series) -> str:
+    return "o" if 0 < len(points) <= _MAX_MARKED else ""
 
 
 def _mark_lost(axes: Axes, curves: Iterable[Curve], metric: Metric) -> None:
     low, high = axes.get_ylim()
-    on_edge: Counter[float] = Counter()
+    marks: Counter[str] = Counter()
     for curve in curves:
         ends = [
-            (stray.values.index[-1], stray.values.iloc[-1])
-            if len(stray.values)
-            else (stray.lost_at, math.nan)
-            for stray in curve.strays
-            if not math.isnan(stray.lost_at)
+            (values.index[-1], values.iloc[-1]) if len(values) else (lost_at, math.nan)
+            for values, lost_at in curve.strays
+            if not math.isnan(lost_at)
         ]
         means = curve.band["mean"]
         if len(means) and not low <= means.iloc[-1] <= high:  # came to its end, far off
@@ -141,9 +145,6 @@ def _mark_lost(axes: Axes, curves: Iterable[Curve], metric: Metric) -> None:
         for x, y in ends:
             if low <= y <= high:
                 cross(axes, x, y, curve.look.colour)
-                continue
-            # Without any value it was lost to bad ones.
-            at_bottom = metric.higher_is_better if math.isnan(y) else y < low
-            num_before = on_edge[round(x, 1)]
-            edge_mark(axes, x, curve.look.colour, at_bottom=at_bottom, num_before=num_before)
-            on_edge[round(x, 1)] += 1
+            else:  # without any value it was lost to bad ones
+                at_bottom = metric.higher_is_better if math.isnan(y) else y < low
+                edge_mark(axes, x, curve.look.colour, marks, at_bottom=at_bottom)

@@ -12,7 +12,6 @@ from nero_lab.task import Metric
 
 MAX_LOG_RATIO = 1000.0  # between the ends of a logarithmic axis
 MAX_RATIO = 20.0  # between the worst and the best score on a linear axis
-_WINDOW = 5  # points; a spike is shorter than half of it
 _FAR_OUT = 3.0  # Tukey's fence, in distances between quartiles
 
 
@@ -64,11 +63,7 @@ def _widened(low: float, high: float, metric: Metric, *, margin: float) -> tuple
     return low - width, high + width
 
 
-def _without_spikes(curve: Series) -> list[float]:
+def _without_spikes(curve: Series) -> Series:
     """Return medians over windows that shrink towards the ends, which stay as they are."""
-    last = len(curve) - 1
-    reach = [min(_WINDOW // 2, index, last - index) for index in range(len(curve))]
-    return [
-        float(curve.iloc[index - near : index + near + 1].median())
-        for index, near in enumerate(reach)
-    ]
+    wide, narrow = (curve.rolling(width, center=True).median() for width in (5, 3))
+    return wide.fillna(narrow).fillna(curve)

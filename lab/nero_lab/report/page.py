@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import markdown
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.report import comparisons, formatting, paper, recipes, tables
@@ -32,17 +32,12 @@ def to_markdown(
 ) -> str:
     """Return the page in Markdown; its pictures are drawn elsewhere."""
     verdicts = {claim: claim.verdict(results) for claim in CLAIMS}
-    text = (
-        _environment()
-        .get_template("report.md.j2")
-        .render(
-            tasks=tasks,
-            results=results,
-            comments=comments,
-            skipped=records.skipped,
-            verdicts=verdicts,
-            headline=headline(verdicts.values()),
-        )
+    text = _template("report.md.j2").render(
+        tasks=tasks,
+        results=results,
+        comments=comments,
+        skipped=records.skipped,
+        verdicts=verdicts,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -54,8 +49,8 @@ def to_html(text: str) -> str:
         extension_configs={"toc": {"toc_depth": "2-2"}},
     )
     head, _, rest = converter.convert(text).partition("<h2")
-    template = _environment().get_template("report.html.j2")
-    return template.render(title=TITLE, head=head, contents=converter.toc, rest=f"<h2{rest}") + "\n"
+    template = _template("report.html.j2")
+    return template.render(head=head, contents=converter.toc, rest=f"<h2{rest}") + "\n"
 
 
 def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:
@@ -79,7 +74,7 @@ def moved_rates(results: Results) -> list[dict[str, Any]]:
     return moved
 
 
-def _environment() -> Environment:
+def _template(name: str) -> Template:
     environment = Environment(
         loader=PackageLoader("nero_lab.report"),
         undefined=StrictUndefined,
@@ -87,14 +82,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{module.__name__.rpartition(".")[2]: module for module in (formatting, recipes, tables)},
+        "MARKS": MARKS,
         "NERO_LR": NERO_LR,
         "SWEEP": SWEEP,
         "TITLE": TITLE,
+        "formatting": formatting,
+        "headline": headline,
         "moved_rates": moved_rates,
-        "MARKS": MARKS,
         "paper": paper,
         "pictures": comparisons.pictures,
+        "recipes": recipes,
+        "tables": tables,
         "shared_differences": shared_differences,
     }
     environment.filters |= {
@@ -103,4 +101,4 @@ def _environment() -> Environment:
         "one_line": lambda text: " ".join(text.split()),
         "plain": formatting.plain,
     }
-    return environment
+    return environment.get_template(name)

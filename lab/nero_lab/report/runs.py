@@ -22,6 +22,7 @@ from nero_lab.report.style import order
 from nero_lab.task import Metric, Task
 
 SCALES = ("paper", "cpu", "smoke")
+_CLOCK = ("seconds", "seconds_per_step", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def collect(
             continue
         _check(kept)
         not_begun = runs[(runs.scale == chosen) & ~runs.has_begun]
-        others = counts.drop(chosen).to_dict()
+        others = counts.drop(chosen, errors="ignore").to_dict()
         results[name] = Results(tasks[name], chosen, records, kept, others, not_begun)
     return results
 
@@ -155,9 +156,7 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
         "num_epochs": len(record.epochs),
         "end_epoch": end.get("epoch", math.nan),
         "end_step": end.get("step", math.nan),
-        "seconds": clock.get("seconds", math.nan),
-        "seconds_per_step": clock.get("seconds_per_step", math.nan),
-        "peak_memory_bytes": clock.get("peak_memory_bytes", math.nan),
+        **{name: clock.get(name, math.nan) for name in _CLOCK},
         "optimizer_state_bytes": end.get("optimizer_state_bytes", math.nan),
     }
 

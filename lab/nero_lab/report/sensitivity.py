@@ -64,14 +64,14 @@ def _draw(axes: Axes, rates: DataFrame, metric: Metric, bounds: tuple[float, flo
     axes.set_ylim(*bounds)
     axes.set_ylabel(in_two_lines(f"final {metric.label}"))
     axes.axvline(NERO_LR, color="#a0a0a0", linewidth=1.2, zorder=0)
-    marks: Counter[float] = Counter()
+    marks: Counter[str] = Counter()
     for optimizer, line in rates.groupby("optimizer", sort=False):
         is_inside = line["mean"].between(*bounds)
         inside = line[is_inside]
         axes.errorbar(
             inside.lr,
             inside["mean"],
-            yerr=[inside["mean"] - inside.low, inside.high - inside["mean"]],
+            yerr=np.stack([inside["mean"] - inside.low, inside.high - inside["mean"]]),
             color=look(optimizer).colour,
             linestyle=look(optimizer).dashes,
             marker="o",
@@ -80,12 +80,5 @@ def _draw(axes: Axes, rates: DataFrame, metric: Metric, bounds: tuple[float, flo
             elinewidth=1.1,
         )
         for rate in line[line.is_lost | ~is_inside].itertuples():
-            edge_mark(
-                axes,
-                rate.lr,
-                look(optimizer).colour,
-                is_lost=rate.is_lost,
-                at_bottom=metric.higher_is_better,
-                num_before=marks[rate.lr],
-            )
-            marks[rate.lr] += 1
+            colour, at_bottom = look(optimizer).colour, metric.higher_is_better
+            edge_mark(axes, rate.lr, colour, marks, at_bottom=at_bottom, is_lost=rate.is_lost)

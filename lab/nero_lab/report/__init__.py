@@ -5,14 +5,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nero_lab.errors import ConfigError
 from nero_lab.report import figures, page
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import read_comments
 from nero_lab.report.comparisons import pictures
+from nero_lab.report.lab import TASKS, ConfigError, Task
 from nero_lab.report.runs import Records, collect, read_records
-from nero_lab.task import Task
-from nero_lab.tasks import TASKS
 
 __all__ = ["report_command", "write_report"]
 

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from nero_lab.errors import ConfigError
+from nero_lab.report.lab import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -16,6 +16,7 @@ from pandas import DataFrame, Series
 
 from nero_lab.report import limits
 from nero_lab.report.comparisons import Picture
+from nero_lab.report.lab import Metric
 from nero_lab.report.style import (
     Dashes,
     Look,
@@ -26,7 +27,6 @@ from nero_lab.report.style import (
     scale_logarithmically,
     variant_look,
 )
-from nero_lab.task import Metric
 
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
 _MAX_MARKED = 6  # epochs; more need no dots

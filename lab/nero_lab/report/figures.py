@@ -39,12 +39,14 @@ def draw(picture: Picture, path: Path) -> None:
     with as_file(style) as file, matplotlib.style.context(file):
         figure, panels = _panels(titles, labels, len(columns) + bool(rates))
         x_label = "step" if picture.by_step else "epoch"
-        for axes, (name, column) in zip(panels, columns.items(), strict=False):
-            curves.draw(axes, column, task.metric, name, x_label=x_label)
+        for stacked, (name, drawn) in zip(panels, columns.items(), strict=False):
+            curves.draw(stacked, drawn, task.metric, name, x_label=x_label)
         if rates:
             sensitivity.draw(panels[-1], rates, task.metric)
-        for first in panels[0]:
-            _add_legend(first)
+        for axes in panels[0]:
+            handles, texts = axes.get_legend_handles_labels()
+            place, num_columns = "outside lower center", _num_columns(texts)
+            axes.get_figure(root=False).legend(handles, texts, loc=place, ncols=num_columns)  # type: ignore[union-attr]
         figure.savefig(path)
 
 
@@ -63,17 +65,6 @@ def _panels(
             part.suptitle(title, fontsize=11, fontweight="bold")
     rows = [part.subplots(1, num_columns, squeeze=False)[0] for part in parts]
     return figure, [list(column) for column in zip(*rows, strict=True)]
-
-
-def _add_legend(axes: Axes) -> None:
-    """Add the legend of a row, whose first panel is given: below, or beside a panel that is alone."""
-    handles, labels = axes.get_legend_handles_labels()
-    row = axes.get_figure(root=False)
-    assert row is not None
-    if len(row.axes) == 1:
-        row.legend(handles, labels, loc="outside right upper")
-    else:
-        row.legend(handles, labels, loc="outside lower center", ncols=_num_columns(labels))
 
 
 def _num_columns(labels: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from pandas import Series
 
-from nero_lab.task import Metric
+from nero_lab.report.lab import Metric
 
 MAX_LOG_RATIO = 1000.0  # between the ends of a logarithmic axis
 MAX_RATIO = 20.0  # between the worst and the best score on a linear axis

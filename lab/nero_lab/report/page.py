@@ -7,14 +7,13 @@ from typing import Any
 import markdown
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from nero_lab.optimizers import OPTIMIZERS
 from nero_lab.report import comparisons, formatting, paper, recipes, tables
 from nero_lab.report.claims import CLAIMS
+from nero_lab.report.lab import OPTIMIZERS, Task
 from nero_lab.report.rates import NERO_LR
 from nero_lab.report.runs import Records, Results
 from nero_lab.report.style import look
 from nero_lab.report.verdicts import MARKS, headline
-from nero_lab.task import Task
 
 TITLE = "Nero: the experiments of the paper, run again"
 # With every rate that the paper tuned over, its best ones among them.

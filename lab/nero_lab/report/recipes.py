@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nero_lab.report.formatting import span
+from nero_lab.report.lab import Recipe
 from nero_lab.report.runs import Results
-from nero_lab.task import Recipe
 
 
 def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:

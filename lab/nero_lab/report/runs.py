@@ -14,12 +14,9 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from nero_lab import records
-from nero_lab.errors import ConfigError
-from nero_lab.optimizers import OPTIMIZERS
+from nero_lab.report.lab import OPTIMIZERS, ConfigError, Metric, Task, records
 from nero_lab.report.rates import Rate, rates_table
 from nero_lab.report.style import order
-from nero_lab.task import Metric, Task
 
 SCALES = ("paper", "cpu", "smoke")
 _CLOCK = ("seconds", "seconds_per_step", "peak_memory_bytes")

@@ -10,9 +10,9 @@ from pandas import DataFrame
 
 from nero_lab.report import limits, paper
 from nero_lab.report.comparisons import Picture
+from nero_lab.report.lab import Metric, Task
 from nero_lab.report.rates import NERO_LR
 from nero_lab.report.style import edge_mark, in_two_lines, look, scale_logarithmically
-from nero_lab.task import Metric, Task
 
 
 def ours(picture: Picture) -> DataFrame:

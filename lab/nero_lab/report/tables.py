@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pandas import DataFrame
 
 from nero_lab.report import comparisons, formatting
+from nero_lab.report.lab import Task
 from nero_lab.report.paper import TABLE, best_curves, scores
 from nero_lab.report.rates import NERO_LR, Rate, against
 from nero_lab.report.recipes import num_parameters
 from nero_lab.report.runs import Results
 from nero_lab.report.style import look
-from nero_lab.task import Task
 
 MODERN_TASK = "shakespeare"
 """What Nero is compared on with the optimisers of today."""

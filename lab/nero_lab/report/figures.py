@@ -43,10 +43,10 @@ def draw(picture: Picture, path: Path) -> None:
             curves.draw(stacked, drawn, task.metric, name, x_label=x_label)
         if rates:
             sensitivity.draw(panels[-1], rates, task.metric)
-        for axes in panels[0]:
-            handles, texts = axes.get_legend_handles_labels()
-            place, num_columns = "outside lower center", _num_columns(texts)
-            axes.get_figure(root=False).legend(handles, texts, loc=place, ncols=num_columns)  # type: ignore[union-attr]
+        for first in panels[0]:
+            row, (handles, texts) = first.get_figure(root=False), first.get_legend_handles_labels()
+            assert row is not None
+            row.legend(handles, texts, loc="outside lower center", ncols=_num_columns(texts))
         figure.savefig(path)
 
 

@@ -30,7 +30,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PATHS = ("plain", "cpu", "triton", "sharded")
 # Functions of ours before the kernel, `step` included. The sharded path has one more: it stops between
 # the sums and the new rows, and each half is dealt out to threads.
-LIMITS = {"plain": 5, "cpu": 5, "triton": 5, "sharded": 6}
+LIMIT = 5
 
 # What is watched: where the rule or a kernel begins, and what communicates.
 RULE = ["nero.core.gram.gram", "nero.core.rule.rows_of", "nero.core.rule.turn_rows"]
@@ -66,7 +66,7 @@ def test_paths_are_short(path):
             "nero.optim.base.RelativeOptimizer.step",
             "nero.optim.nero.Nero._update",
         )
-        assert len(chain) - 1 <= LIMITS[path], shown([chain])
+        assert len(chain) - 1 <= LIMIT, shown([chain])
 
 
 def test_the_page_names_every_room_option_and_piece_of_state():

@@ -122,4 +122,4 @@ def _compare_local():
         train(model, sharded, steps)
     assert comm.get_total_counts() == 0, comm.get_comm_counts()
     assert_same_bits(model, reference)
-    assert sharded._kept_plan.plan is not None
+    assert sharded._backends["cpu"].plan is not None

@@ -10,6 +10,7 @@ Needs the extra `nero-optim[cpu]`.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,7 +47,8 @@ class CpuBackend:
         plan = self._plan_for(updates, Plan)
         for table in plan.tables:
             table.renew(updates)
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         for table in plan.tables:
             table.finish()
         if plan.others:
@@ -57,7 +59,8 @@ class CpuBackend:
         plan = self._plan_for(updates, SharedPlan)
         for table in plan.tables:
             table.renew(updates, "sum_columns")
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         return [
             plain.gram_of(update) if i in plan.others else Gram(plan.buffers[i].gram)
             for i, update in enumerate(updates)
@@ -77,7 +80,8 @@ class CpuBackend:
             plain.write_state_(updates[i], turn)
         for table in plan.tables:
             table.renew(updates, "write_columns")
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         for table in plan.tables:
             increment_version(table.weights)
 
@@ -248,13 +252,14 @@ class Table:
         increment_version(self.weights)
 
 
-def _run(tables: Sequence[Table]) -> None:
-    """Run all pieces on as many threads as torch would use."""
+@contextmanager
+def _shared_out(tables: Sequence[Table]) -> Iterator[Iterator[tuple[Table, Any]]]:
+    """Let as many threads as torch would use take pieces, beside the one that does so itself inside."""
     pieces = [(table, piece) for table in tables for piece in table.pieces]
     todo = iter(pieces)
     num_threads = min(torch.get_num_threads(), len(pieces))
     helpers = [_pool(os.getpid(), num_threads).submit(_take, todo) for _ in range(num_threads - 1)]
-    _take(todo)
+    yield todo
     for helper in helpers:
         helper.result()
 

@@ -24,6 +24,7 @@ from nero.backends.geometry import Geometry, scatters_noise, update_geometry
 from nero.core.gram import Gram, gram_keys
 from nero.core.precision import sum_dtype
 from nero.core.rule import Turn
+from nero.core.spec import STATE
 from nero.core.update import Update
 
 if TYPE_CHECKING:
@@ -123,15 +124,24 @@ class Plan:
         """Of neurons that ranks share, what lies between their sums and their new rows."""
         for i, update in enumerate(updates):
             geometry = None if why_not(update.weight) else update_geometry(update)
-            if geometry is None or update.weight.numel() == 0 or scatters_noise(update):
+            if (
+                geometry is None
+                or update.weight.numel() == 0
+                or scatters_noise(update)
+                or not self._can_walk(update)
+            ):
                 self.others.append(i)
-            else:
-                kernel, geometry = self._kernel(update, geometry)
-                key = kernel, update.weight.dtype
-                walkable.setdefault(key, []).append((i, update, geometry))
+                continue
+            kernel, geometry = self._kernel(update, geometry)
+            key = kernel, update.weight.dtype
+            walkable.setdefault(key, []).append((i, update, geometry))
         self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
         # The longest first, so that threads finish together.
         self.tables.sort(key=lambda table: -table.size)
+
+    def _can_walk(self, update: Update) -> bool:
+        """Tell whether there is a kernel for such an update."""
+        return True
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         """Choose the kernel of an update, and the loops that it needs."""
@@ -156,6 +166,10 @@ class Buffers(NamedTuple):
 
 class SharedPlan(Plan):
     """The same for neurons that ranks share, which are summed in one pass and written in another."""
+
+    def _can_walk(self, update: Update) -> bool:
+        # The kernels between which sums are added up know weights and gradients only.
+        return all(STATE[key].shape != "per element" for key in update.state)
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         return "sum_columns", geometry.as_columns()

@@ -65,11 +65,7 @@ def log_cap_lower_bound(angle_rad: float, *, sphere_dim: int) -> float:
     $$
 
     Small caps are larger than this by a factor of nearly two for every dim: see
-    [`log_cap_measure`][nero.theory.log_cap_measure].
-
-    Args:
-        angle_rad: the angular radius alpha, from 0 to pi.
-        sphere_dim: dims of the sphere itself.
+    [`log_cap_measure`][nero.theory.log_cap_measure], which takes the same arguments.
 
     Example:
         >>> from nero.theory import log_cap_lower_bound

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nero.functional import BALANCED, Sphere
 from nero.layout import Overrides
-from nero.theory.turnable import TurnableNeurons, Weights
+from nero.theory.rotation import TurnableNeurons, Weights
 
 
 @dataclass(frozen=True)

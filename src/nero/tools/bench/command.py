@@ -8,6 +8,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from nero.tools.arguments import (
     whole_number,
 )
 from nero.tools.bench.competitors import COMPETITORS, Competitor
-from nero.tools.bench.report import Report
+from nero.tools.bench.report import table
 from nero.tools.bench.run import Options, measure_model
 from nero.tools.environment import environment
 from nero.tools.models import MODELS
@@ -88,15 +89,15 @@ def run(args: argparse.Namespace) -> None:
     write_report(make_report(args, COMPETITORS), args.json)
 
 
-def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> Report:
-    """Measure every model with every number of threads."""
+def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> dict[str, Any]:
+    """Measure every model with every number of threads; return what becomes JSON."""
     if args.device == "cuda" and not torch.cuda.is_available():
         raise CommandError("torch sees no CUDA device")
     chosen = {name: competitors[name] for name in args.optimizers}
     # On a GPU the number of CPU threads hardly matters: once is enough.
     threads = args.threads if args.device == "cpu" else args.threads[-1:]
     evict = {} if args.evict_mb is None else {"evict_bytes": int(args.evict_mb * 2**20)}
-    report = Report(environment(args.device))
+    report = {**environment(args.device), "results": []}
     for name, num in itertools.product(args.shapes, threads):
         options = Options(
             dtype=getattr(torch, args.dtype),
@@ -108,17 +109,16 @@ def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor])
         )
         with progress(f"{name}, {num} threads") as show:
             result = measure_model(name, MODELS[name], chosen, options, on_progress=show)
-        report.results.append(result)
+        report["results"].append(result)
     return report
 
 
-def write_report(report: Report, path: str | None) -> None:
+def write_report(report: dict[str, Any], path: str | None) -> None:
     """Print the tables below a line about the machine, or write JSON: see `print_or_write`."""
-    env = report.environment
-    machine = env["machine"]["gpu"] or env["machine"]["cpu"]
-    versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
-    text = f"{env['date']}, {machine}\n{versions}\n\n{report.tables()}"
-    print_or_write(text, report.as_dict(), path)
+    machine = report["machine"]["gpu"] or report["machine"]["cpu"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    heading = f"{report['date']}, {machine}\n{versions}"
+    print_or_write("\n\n".join([heading, *map(table, report["results"])]), report, path)
 
 
 def _non_negative(text: str) -> float:

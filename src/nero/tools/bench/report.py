@@ -1,32 +1,12 @@
-"""What a run found: tables for people, JSON with everything needed to judge or repeat it."""
+"""What a run found, as tables for people."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from nero.numbers import human_bytes
 from nero.tables import aligned
 from nero.tools.bench.competitors import REFERENCES
 from nero.tools.bench.run import ModelResult, StepResult
 from nero.tools.bench.timing import Spread
-
-
-@dataclass
-class Report:
-    """The results of a run, and the circumstances."""
-
-    environment: dict[str, Any]
-    results: list[ModelResult] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Figures that only some commands measure."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what becomes JSON."""
-        return {**self.environment, "results": self.results, **self.extra}
-
-    def tables(self) -> str:
-        """Return one table per model."""
-        return "\n\n".join(map(table, self.results))
 
 
 def table(result: ModelResult) -> str:

@@ -11,7 +11,12 @@ from typing import Any
 
 from nero.numbers import human_bytes
 from nero.tables import aligned
-from nero.tools.arguments import CommandError, add_json_argument, names_of, output_file
+from nero.tools.arguments import (
+    CommandError,
+    add_json_argument,
+    add_optimizers_argument,
+    output_file,
+)
 from nero.tools.environment import environment
 from nero.tools.load import load_model
 from nero.tools.models import MODELS
@@ -37,13 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sizes of any of the axes replicate, fsdp and tp, such as replicate=16,fsdp=128,tp=8; give it "
         "several times to compare (default: fsdp=8)",
     )
-    parser.add_argument(
-        "--optimizers",
-        type=names_of(OPTIMIZERS),
-        default=",".join(OPTIMIZERS),
-        metavar="NAME,...",
-        help="optimisers to compare (default: %(default)s)",
-    )
+    add_optimizers_argument(parser, OPTIMIZERS)
     add_json_argument(parser)
     parser.add_argument(
         "--plot",

@@ -146,9 +146,8 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
             for worker in sides[side]:
                 worker.tell()
             times[side].append(max(worker.seconds() for worker in sides[side]))
-    for side in sides.values():
-        for worker in side:
-            worker.stop()
+    for worker in (*sides["old"], *sides["new"]):
+        worker.stop()
     ratios = [new / old for new, old in zip(times["new"], times["old"], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     return {

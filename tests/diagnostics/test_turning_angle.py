@@ -80,6 +80,7 @@ def test_zero_and_not_finite_neurons_have_no_angle():
     ],
 )
 def test_rows_are_the_neurons(layout, shape):
+    found = layout.at(shape)
     before, after = torch.randn(shape), torch.randn(shape)
     found = layout.at(shape)
     rows = neuron_rows(before, found), neuron_rows(after, found)

@@ -96,12 +96,13 @@ def cut(model: nn.Module) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
+        ParallelStyle,
         RowwiseParallel,
         parallelize_module,
     )
 
     torch.distributed.init_process_group("gloo")
-    plan = {}
+    plan: dict[str, ParallelStyle] = {}
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         if isinstance(module, nn.Linear) and last in ("qkv", "up"):

@@ -3,14 +3,17 @@
 import argparse
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from nero.tools.arguments import output_file
+from nero.tools.bench.timing import OTHERS_LIMIT, OthersClock
 from nero.tools.models import MODELS
+
+_T = TypeVar("_T")
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, shape: str, batch: int) -> None:
@@ -39,3 +42,22 @@ def train_once(model: nn.Module, tokens: Tensor, step: Callable[[], object]) -> 
     middle = time.perf_counter()
     step()
     return middle - start, time.perf_counter() - middle
+
+
+def calm_rounds(run: Callable[[int], _T], *, rounds: int) -> tuple[list[_T], int]:
+    """Return ``rounds`` undisturbed results of ``run(round)``, and how many rounds were left out.
+
+    For work whose rounds are compared whole, such as training steps. Left out are rounds in which other
+    processes used the machine, and round 0, which warms up; at most twice as many rounds are run.
+    """
+    results: list[_T] = []
+    others, num_disturbed = OthersClock(), 0
+    for num in range(2 * rounds + 1):
+        result = run(num)
+        is_calm = others.share() <= OTHERS_LIMIT
+        if num > 0 and is_calm:
+            results.append(result)
+        num_disturbed += num > 0 and not is_calm
+        if len(results) == rounds:
+            break
+    return results, num_disturbed

@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from benchmarks.gpt_training import add_arguments, random_tokens, train_once
+from benchmarks.gpt_training import add_arguments, calm_rounds, random_tokens, train_once
 from nero import Nero
 from nero.diagnostics import TurningMonitor
 from nero.numbers import json_values
 from nero.tables import aligned
-from nero.tools.bench.timing import Spread, calm_rounds, spread
+from nero.tools.bench.timing import Spread, spread
 from nero.tools.environment import environment
 from nero.tools.models import MODELS
 from nero.tools.output import progress

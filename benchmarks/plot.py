@@ -1,28 +1,26 @@
 """One bar chart per report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nero.tools.bench.competitors import REFERENCES
-from nero.tools.bench.report import Report
 from nero.tools.bench.run import ModelResult
 
 CUT = 6.0
 _OURS, _OTHERS = "#3f51b5", "#b0b6c3"
 
 
-def save_chart(report: Report, path: str | Path) -> None:
+def save_chart(results: Sequence[ModelResult], path: str | Path) -> None:
     """Draw the median time of every optimiser, with quartiles: one panel for each model and thread count.
 
     Bars start at zero, so that lengths compare. Those beyond `CUT` times the reference are cut off and
     hatched, since Muon would leave nothing of the others.
     """
     results = [
-        r
-        for r in report.results
-        if any(x.milliseconds and x.does_the_work for x in r.optimizers.values())
+        r for r in results if any(x.milliseconds and x.does_the_work for x in r.optimizers.values())
     ]
     heights = [0.3 * len(r.optimizers) + 0.9 for r in results] or [1.0]
     figure = Figure(figsize=(9, sum(heights)), layout="constrained")

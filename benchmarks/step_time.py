@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                     shape, name, dtype=args.dtype, threads=args.threads[-1]
                 )
     report = make_report(args, COMPETITORS)
-    report.environment["commit"] = _commit()
-    report.extra = {"first_step_seconds": latency, "resident_temporary_bytes": resident}
+    extra = {"first_step_seconds": latency, "resident_temporary_bytes": resident}
+    report |= {"commit": _commit(), **extra}
     write_report(report, args.json)
     if args.json != "-":
-        _print_extra(report.extra, {r.model: r.parameter_bytes for r in report.results})
+        _print_extra(extra, {r.model: r.parameter_bytes for r in report["results"]})
         targets = verdicts(report)
         if targets:
             header = ["target", "measured", "at most", "met"]
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.plot:
         from benchmarks.plot import save_chart
 
-        save_chart(report, args.plot)
+        save_chart(report["results"], args.plot)
     return 0
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nero.tools.bench.report import Report
 from nero.tools.bench.run import ModelResult
 
 # Ratio of a step to a reference, with two threads: at most, by shape.
@@ -47,16 +46,16 @@ class Verdict:
         return [self.what, measured, f"{self.limit:g}", "yes" if self.is_met else "NO"]
 
 
-def verdicts(report: Report) -> list[Verdict]:
+def verdicts(report: dict[str, Any]) -> list[Verdict]:
     """Return every target that the report says something about."""
-    resident = report.extra.get("resident_temporary_bytes") or {}
+    resident = report.get("resident_temporary_bytes") or {}
     found = [
         verdict
-        for result in report.results
+        for result in report["results"]
         if result.device == "cpu" and result.threads == NUM_THREADS
         for verdict in _of_model(result, resident.get(result.model, {}))
     ]
-    for when, spans in (report.extra.get("first_step_seconds") or {}).items():
+    for when, spans in (report.get("first_step_seconds") or {}).items():
         what = f"first step, {when}, seconds"
         found.append(Verdict(what, FIRST_STEP_SECONDS[when], spans["first_step"]))
     return found

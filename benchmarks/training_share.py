@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from benchmarks.competitors import COMPETITORS
-from benchmarks.gpt_training import add_arguments, random_tokens, train_once
+from benchmarks.gpt_training import add_arguments, calm_rounds, random_tokens, train_once
 from nero.numbers import json_values
 from nero.tables import aligned
 from nero.tools.arguments import names_of
-from nero.tools.bench.timing import Spread, calm_rounds, spread
+from nero.tools.bench.timing import Spread, spread
 from nero.tools.environment import environment
 from nero.tools.models import MODELS
 from nero.tools.optimizers import step_all

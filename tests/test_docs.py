@@ -23,11 +23,11 @@ WITHOUT_EXAMPLE = {
     "modules": {"baselines", "functional", "layout"},
     "constants": {
         *("BALANCED", "INITIAL_SPHERE", "MEAN_ONLY", "NORM_ONLY", "UNCONSTRAINED"),
-        *("BIAS", "GAIN", "OTHER", "LAYOUT_KEYS"),
+        *("BIAS", "EMBEDDING", "GAIN", "OTHER", "LAYOUT_KEYS"),
     },
     "types": {"Overrides"},
     "results": {
-        *("Description", "NamedLayout", "NeuronSums", "Row", "Turn", "Updated"),
+        *("Affine", "Description", "Gram", "NamedLayout", "Neurons", "Row", "Turn", "Updated"),
         *("BalanceReport", "BalanceRow", "Distribution", "LayerReport"),
         *("ErrorBound", "GeneralisationBound", "RobustnessSearch"),
         *("LayerTrust", "ParameterStep", "RelativeSteps", "RelativeTrust"),

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nero_lab.engine import records
 from nero_lab.report.claims import CLAIMS
-from nero_lab.report.collecting import collect
-from nero_lab.report.results import Line, TaskResults
-from nero_lab.report.style import order
-from nero_lab.report.verdict import Judgement
+from nero_lab.report.rates import Rate
+from nero_lab.report.runs import Results, collect, read_records
+from nero_lab.report.verdicts import Verdict
 from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
@@ -81,19 +79,17 @@ def write_finals(
             write_run(folder, RunConfig(task, scale, optimizer, seed=seed), [2 * value, value])
 
 
-def read_results(folder: Path) -> dict[str, TaskResults]:
+def read_results(folder: Path, scale: str | None = None) -> dict[str, Results]:
     """Return the results in a folder by task."""
-    return collect(records.read_all(folder), TASKS, order)
+    return collect(read_records(folder, TASKS), TASKS, scale)
 
 
-def line_of(results: TaskResults, optimizer: str) -> Line:
-    """Return the line of an optimiser that was run."""
-    line = results.line(optimizer)
-    assert line is not None
-    return line
+def best_of(results: Results, optimizer: str) -> Rate:
+    """Return the best rate of an optimiser that was run."""
+    return results.best([optimizer])[optimizer]
 
 
-def judge(folder: Path, key: str) -> Judgement:
+def judge(folder: Path, key: str) -> Verdict:
     """Return what the records in a folder say of a claim."""
     claim = next(claim for claim in CLAIMS if claim.key == key)
-    return claim.judge(read_results(folder))
+    return claim.verdict(read_results(folder))

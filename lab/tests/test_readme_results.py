@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from made_up_runs import judge, read_results
+from made_up_runs import best_of, judge, read_results
 
-from nero_lab.report.modern import TASK
-from nero_lab.report.results import TaskResults
+from nero_lab.report.runs import Results
+from nero_lab.report.tables import MODERN_TASK
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "lab" / "results"
@@ -56,7 +56,7 @@ TODAY = {
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, TaskResults]:
+def results() -> dict[str, Results]:
     return read_results(RECORDS)
 
 
@@ -77,20 +77,17 @@ def test_verdict_is_that_of_the_report(key: str) -> None:
 
 @pytest.mark.parametrize(("key", "task", "digits"), SCORES)
 def test_scores_are_those_of_the_records(
-    key: str, task: str, digits: str, results: dict[str, TaskResults]
+    key: str, task: str, digits: str, results: dict[str, Results]
 ) -> None:
     for optimizer, words in SCORES[key, task, digits].items():
-        score = results[task].score(optimizer)
-        assert score is not None
-        assert words.format(format(score.mean, digits)) in row(ROWS[key])[0]
+        mean = best_of(results[task], optimizer).mean
+        assert words.format(format(mean, digits)) in row(ROWS[key])[0]
 
 
-def test_comparison_with_today_is_that_of_the_records(results: dict[str, TaskResults]) -> None:
+def test_comparison_with_today_is_that_of_the_records(results: dict[str, Results]) -> None:
     for optimizer, title in TODAY.items():
-        score = results[TASK].score(optimizer)
-        assert score is not None
-        assert row(title) == [f"{score.mean:.2f}"]
-    default = results[TASK].score("nero", lr=0.01)
+        assert row(title) == [f"{best_of(results[MODERN_TASK], optimizer).mean:.2f}"]
+    default = results[MODERN_TASK].rate("nero", 0.01)
     assert default is not None
     assert row("Nero at its default of 0.01") == [f"{default.mean:.2f}"]
 
@@ -98,10 +95,8 @@ def test_comparison_with_today_is_that_of_the_records(results: dict[str, TaskRes
 @pytest.mark.parametrize(
     ("task", "title"), [("cifar-resnet18", "ResNet-18"), ("cifar-vgg11", "VGG-11")]
 )
-def test_sizes_are_those_of_the_records(
-    task: str, title: str, results: dict[str, TaskResults]
-) -> None:
+def test_sizes_are_those_of_the_records(task: str, title: str, results: dict[str, Results]) -> None:
     full = results[task].task.paper_parameters
     assert full is not None
-    (ours,) = {run.config["num_parameters"] for run in results[task].runs}
+    (ours,) = set(results[task].runs.num_parameters)
     assert row(title) == [f"{ours:,}", f"{full / 1e6:.1f}M"]

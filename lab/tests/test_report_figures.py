@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_runs import read_results, write_finals, write_run
+from made_up_runs import best_of, read_results, write_finals, write_run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.report import figures
-from nero_lab.report.curves import legend_of, ours
-from nero_lab.report.pictures import Picture, pictures
+from nero_lab.report.comparisons import Picture, pictures
+from nero_lab.report.curves import ours
 from nero_lab.report.style import LOOKS
 from nero_lab.runner.config import RunConfig
 
@@ -48,12 +48,11 @@ def test_diverged_runs_count_as_worst_and_failed_ones_not_at_all(tmp_path: Path)
     results = read_results(tmp_path)["cifar-vgg11"]
     (picture,) = pictures(results)
     (track,) = picture.tracks
-    assert legend_of(track) == "SGD, lr 0.1: 1 of 2 diverged at epoch 3 (1 failed)"
-    assert track.arm.score is not None
-    assert track.arm.score.mean == math.inf
-    curve = ours(track, "valid_error", by_step=False)
-    assert (curve.x, curve.mean) == ([1, 2], [60.0, 40.0])
-    assert [stray.lost_at for stray in curve.strays] == [2.4, 0.3]
+    assert picture.legend_of(track) == "SGD, lr 0.1: 1 of 2 diverged at epoch 3 (1 failed)"
+    assert track.mean == math.inf
+    curve = ours(picture, track, "valid_error")
+    assert dict(curve.band["mean"]) == {1: 60.0, 2: 40.0}
+    assert [lost_at for _, lost_at in curve.strays] == [2.4, 0.3]
 
 
 def test_diverged_run_has_a_cross_and_says_so(
@@ -126,7 +125,7 @@ def test_reparameterised_curves_are_beside_the_authors(
             write_run(tmp_path, config, [0.1, 0.9])
     write_run(tmp_path, RunConfig("mnist-reparam", "cpu", "nero"), [0.1, 0.9])
     main, others = pictures(read_results(tmp_path)["mnist-reparam"])
-    assert {line.optimizer for line in others.lines} == {"adam"}
+    assert set(others.rates.optimizer) == {"adam"}
     ours, theirs = drawn(main, monkeypatch).axes
     own = {line.get_label(): line.get_color() for line in ours.lines}
     assert len(set(own.values())) == len(own) == 3
@@ -139,10 +138,9 @@ def test_unfinished_run_is_shown_but_not_counted(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0)})
     write_run(tmp_path, RunConfig("pong", "cpu", "nero", seed=2), [9.0], status="unfinished")
     results = read_results(tmp_path)["pong"]
-    score = results.score("nero")
-    assert score is not None
-    assert (score.mean, score.num_seeds) == (2.0, 2)
-    assert "(1 unfinished)" in legend_of(pictures(results)[0].tracks[0])
+    nero = best_of(results, "nero")
+    assert (nero.mean, nero.num_seeds) == (2.0, 2)
+    assert "(1 unfinished)" in pictures(results)[0].legends[0]
 
 
 def test_every_optimiser_has_a_colour_of_its_own() -> None:
@@ -157,8 +155,8 @@ def test_optimiser_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
     text = path.read_text().replace('"optimizer": "sgd"', '"optimizer": "mine:build"')
     path.with_name("mine.jsonl").write_text(text)
     rivals, others = pictures(read_results(tmp_path)["pong"])
-    assert [line.optimizer for line in rivals.lines] == ["nero", "sgd"]
-    assert [line.optimizer for line in others.lines] == ["nero", "mine:build"]
+    assert list(rivals.rates.optimizer) == ["nero", "sgd"]
+    assert list(others.rates.optimizer) == ["nero", "mine:build"]
 
 
 def test_logarithmic_axis_has_plain_numbers(

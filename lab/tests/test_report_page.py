@@ -9,21 +9,16 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from made_up_runs import read_results, write_finals, write_run
+from made_up_runs import best_of, read_results, write_finals, write_run
 
 from nero_lab.cli.arguments import build_parser
 from nero_lab.engine import records
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS
-from nero_lab.report import modern, report_command, wording, write_report
-from nero_lab.report.collecting import collect
+from nero_lab.report import formatting, report_command, write_report
 from nero_lab.report.comments import read_comments
 from nero_lab.report.page import SWEEP
-from nero_lab.report.scores import Score
-from nero_lab.report.section import section
-from nero_lab.report.style import order
-from nero_lab.report.tables import final_table, summary_table
-from nero_lab.report.verdict import Judgement
+from nero_lab.report.tables import final_table, modern_table, summary_table
 from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
 
@@ -109,13 +104,13 @@ def test_comment_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
 
 def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"nero": (10.0, 12.5, 12.0), "sgd": (14.0,)})
-    rows = final_table(read_results(tmp_path)["cifar-vgg11"]).splitlines()
-    nero, sgd = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:])
+    table = final_table(read_results(tmp_path)["cifar-vgg11"])
+    nero, sgd = table.to_numpy().tolist()
     assert nero[:5] == ["Nero", "0.01", "3", "11.50", "10.00 to 12.50"]
     assert nero[5] == "1"
     assert nero[6] == "11.16 ± 0.17 at lr 0.01; 8.61 ± 0.22 at lr 0.02 (ablation)"
     assert nero[7:] == ["250 ms", "5 MB", "4 kB"]
-    assert "| time per step |" in rows[0]
+    assert "time per step" in table
     assert sgd[:4] == ["SGD", "0.1", "1", "14.00"]
 
 
@@ -138,15 +133,15 @@ def test_page_calls_few_seeds_a_leaning(report: tuple[str, str, Path]) -> None:
 
 def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "adam": (5.0, 6.0)})
-    rows = summary_table(TASKS, read_results(tmp_path)).splitlines()
-    index = next(i for i, row in enumerate(rows) if row.startswith("| pong"))
-    assert "**20.62 ± 0.05 at lr 0.01**" in rows[index]
-    assert "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only rate**" in rows[index + 1]
-    assert "| 2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only rate |" in rows[index + 1]
+    rows = summary_table(TASKS, read_results(tmp_path))
+    index = rows.index[rows.task == "pong"][0]
+    assert rows.Nero[index] == "**20.62 ± 0.05 at lr 0.01**"
+    ours = rows.loc[index + 1]
+    assert ours.Adam == "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only rate**"
+    assert ours.Nero == "2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only rate"
 
 
 def test_modern_question_compares_defaults_with_tuned_rivals(tmp_path: Path) -> None:
-    assert modern.rows(read_results(tmp_path)) == []
     for seed in (0, 1):
         write_run(tmp_path, RunConfig("shakespeare", "cpu", "nero", 0.01, seed), [1.5 + 0.1 * seed])
         for lr, final in ((1e-3, 1.2), (3e-3, 2.0)):
@@ -154,7 +149,7 @@ def test_modern_question_compares_defaults_with_tuned_rivals(tmp_path: Path) -> 
         write_run(
             tmp_path, RunConfig("shakespeare", "cpu", "muon", 0.02, seed), [1.4 + 0.15 * seed]
         )
-    adamw, muon = modern.rows(read_results(tmp_path))
+    adamw, muon = modern_table(read_results(tmp_path)["shakespeare"]).to_numpy().tolist()
     assert adamw[:2] == ["AdamW, lr 0.001", "2"]
     assert adamw[3:] == ["+0.3500", "apart", "worse"]
     assert muon[4:] == ["overlap", "not told apart"]
@@ -166,17 +161,16 @@ def test_modern_question_says_how_many_runs_diverged(tmp_path: Path) -> None:
         write_run(
             tmp_path, RunConfig("shakespeare", "cpu", "adamw", seed=seed), [1.2], status=status
         )
-    ((_, _, score, difference, ranges, outcome),) = modern.rows(read_results(tmp_path))
+    (row,) = modern_table(read_results(tmp_path)["shakespeare"]).to_numpy().tolist()
+    _, _, score, difference, ranges, outcome = row
     assert score == "1 of 2 runs diverged, others 1.200"
     assert (difference, ranges, outcome) == ("1 of 2 runs diverged", "apart", "better")
 
 
 def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_path: Path) -> None:
     def text() -> str:
-        results = read_results(tmp_path / "runs")["cifar-resnet18"]
-        (tmp_path / "figures").mkdir(exist_ok=True)
-        comments = read_comments(tmp_path, tasks=TASKS, claims=[])
-        return "\n".join(section(results, {"a claim": Judgement("held", "")}, comments, tmp_path))
+        write_report(tmp_path / "runs", tmp_path / "out")
+        return (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
     for lr, final in ((0.03, 8.0), (1.0, 9.0)):
         write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", lr), [final])
@@ -193,13 +187,20 @@ def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
     assert "a perceptron of 100 layers.” is not shown, for want of tuned rivals" in text
     assert '<span class="not-shown">? not shown</span>' in text
     assert "**Withdrawn.** We used to say “held”" in text
+    for optimizer, lrs in {"sgd": (0.01, 1.0), "adam": (1e-4, 1e-2), "lamb": (1e-3, 0.1)}.items():
+        for lr in lrs:
+            write_run(tmp_path, RunConfig("mnist-deep", "cpu", optimizer, lr), [0.09])
+    write_report(tmp_path, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "leans towards held (1 seed)" in text
+    assert "Withdrawn" not in text
 
 
 def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"lamb": (9.0,), "lamb-balanced": (8.0,), "sgd": (9.0,)})
     write_report(tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    told = wording.plain(OPTIMIZERS["lamb"].differences)
+    told = formatting.plain(OPTIMIZERS["lamb"].differences)
     assert f"- LAMB; LAMB, constrained: {told}" in text
 
 
@@ -214,7 +215,7 @@ def test_runs_are_read_where_they_were_made(tmp_path: Path) -> None:
     begun.parent.mkdir()
     begun.write_text('{"kind": "ru')  # being written
     results = read_results(tmp_path)["pong"]
-    assert {line.optimizer: len(line.best.runs) for line in results.lines} == {"nero": 2, "sgd": 1}
+    assert results.runs.optimizer.value_counts().to_dict() == {"nero": 2, "sgd": 1}
 
 
 def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> Non
         del header[name]  # they are not known so early
     end = {"kind": "end", "status": "failed", "message": "ValueError: no such game"}
     path.write_text(f"{json.dumps(header)}\n{json.dumps(end)}\n")
-    assert read_results(tmp_path)["pong"].score("sgd") is None
+    assert "sgd" not in read_results(tmp_path)["pong"].best(("nero", "sgd"))
     write_report(tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert f"- `{config.command}`: ValueError: no such game" in text
@@ -245,8 +246,7 @@ def test_largest_scale_is_shown_unless_another_is_asked_for(tmp_path: Path) -> N
         write_finals(tmp_path, "pong", {"nero": (1.0,)}, scale=scale)
     assert read_results(tmp_path)["pong"].scale == "cpu"
     assert read_results(tmp_path)["pong"].other_scales == {"smoke": 1}
-    chosen = collect(records.read_all(tmp_path), TASKS, order, "smoke")
-    assert chosen["pong"].scale == "smoke"
+    assert read_results(tmp_path, "smoke")["pong"].scale == "smoke"
 
 
 @pytest.mark.parametrize("folder", ["", "mistyped"])
@@ -308,6 +308,32 @@ def test_runs_of_different_recipes_are_not_compared(tmp_path: Path) -> None:
 
 def test_a_score_that_is_no_number_is_a_lost_run(tmp_path: Path) -> None:
     write_run(tmp_path, RunConfig("shakespeare", "cpu", "nero"), [2.0, math.nan])
-    line = read_results(tmp_path)["shakespeare"].line("nero")
-    assert line is not None
-    assert line.score == Score((), num_lost=1)
+    nero = best_of(read_results(tmp_path)["shakespeare"], "nero")
+    assert (nero.mean, nero.num_diverged, nero.num_seeds) == (math.inf, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"loss": 1.0}\n', "[1, 2]\n", "no JSON\n", '{"kind": "run", "task": "pong"}\n', "\xff\n"],
+    ids=["foreign", "list", "text", "half", "bytes"],
+)
+def test_file_that_holds_something_else_is_skipped_with_a_word(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0,)})
+    (tmp_path / "foreign.jsonl").write_text(text, encoding="latin-1")
+    report_command(argparse.Namespace(results=tmp_path, out=tmp_path / "out", scale=None))
+    assert f"skipped {tmp_path / 'foreign.jsonl'}" in capsys.readouterr().err
+    page = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "- `foreign.jsonl`: " in page
+    assert "From the records of 1 runs" in page
+
+
+def test_run_with_a_broken_line_is_left_out(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0, 3.0)})
+    path = next(tmp_path.rglob("nero*seed1.jsonl"))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], lines[3][:10] + "\n", *lines[4:]]))
+    records = write_report(tmp_path, tmp_path / "out")
+    assert list(records.skipped) == [path]
+    assert best_of(read_results(tmp_path)["pong"], "nero").values == (1.0,)

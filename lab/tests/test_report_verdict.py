@@ -1,19 +1,19 @@
 """Scores and claims: what the report makes of the numbers in records."""
 
+import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from made_up_runs import judge, line_of, read_results, write_finals, write_run
+from made_up_runs import best_of, judge, read_results, write_finals, write_run
 
 from nero_lab.report import paper
 from nero_lab.report.claims import CLAIMS
-from nero_lab.report.scores import Score
-from nero_lab.report.verdict import OUTCOMES, Finding, headline
+from nero_lab.report.rates import against
+from nero_lab.report.verdicts import MARKS, Finding, headline
 from nero_lab.runner.config import RunConfig
-from nero_lab.tasks import TASKS
 
 CONSTRAINED = {
     **{"nero": (9, 9, 9), "nero-none": (12, 12, 12)},
@@ -34,10 +34,9 @@ def test_best_rate_is_chosen_by_seeds_that_all_rates_have(tmp_path: Path) -> Non
     for lr, finals in {0.01: (10.0, 14.0, 15.0), 0.02: (11.0,), 0.06: (12.0, 9.0)}.items():
         for seed, final in enumerate(finals):
             write_run(tmp_path, RunConfig("cifar-vgg11", "cpu", "nero", lr, seed), [final])
-    line = line_of(read_results(tmp_path)["cifar-vgg11"], "nero")
-    assert line.best.lr == 0.01
-    assert line.score is not None
-    assert line.score.mean == 13.0
+    best = best_of(read_results(tmp_path)["cifar-vgg11"], "nero")
+    assert best.lr == 0.01
+    assert best.mean == 13.0
 
 
 @pytest.mark.parametrize(
@@ -134,13 +133,29 @@ def test_constraints_that_make_lamb_worse_are_a_contradiction(tmp_path: Path) ->
     assert judge(tmp_path, "whom-constraints-help").outcome == "did not hold"
 
 
-def test_lost_run_makes_a_score_worse_than_any_without() -> None:
-    lucky = Score((1.0, 1.0), num_lost=1)
-    assert lucky.against(Score((5.0, 6.0))) == "worse"
-    assert Score((5.0, 6.0)).against(lucky) == "better"
-    assert lucky.against(Score((5.0,), num_lost=2)) == "overlap"
-    reward = Score((20.0,), num_lost=1, higher_is_better=True)
-    assert reward.against(Score((-20.0, -21.0), higher_is_better=True)) == "worse"
+def write_values(folder: Path, task: str, optimizer: str, values: tuple[float, ...]) -> None:
+    """Write one run per value, of which those that are not finite diverged."""
+    for seed, value in enumerate(values):
+        status = "finished" if math.isfinite(value) else "diverged"
+        write_run(folder, RunConfig(task, "cpu", optimizer, seed=seed), [value], status=status)
+
+
+@pytest.mark.parametrize(
+    ("task", "first", "second", "expected"),
+    [
+        ("multi30k", (1.0, 1.0, math.inf), (5.0, 6.0), "worse"),
+        ("multi30k", (5.0, 6.0), (1.0, 1.0, math.inf), "better"),
+        ("multi30k", (1.0, 1.0, math.inf), (5.0, math.inf, math.inf), "overlap"),
+        ("pong", (20.0, math.inf), (-20.0, -21.0), "worse"),
+    ],
+)
+def test_diverged_run_makes_a_score_worse_than_any_without(
+    tmp_path: Path, task: str, first: tuple[float, ...], second: tuple[float, ...], expected: str
+) -> None:
+    write_values(tmp_path, task, "nero", first)
+    write_values(tmp_path, task, "sgd", second)
+    found = read_results(tmp_path)[task].best(("nero", "sgd"))
+    assert against(found["nero"], found["sgd"]) == expected
 
 
 def test_headline_counts_leanings_apart(tmp_path: Path) -> None:
@@ -152,7 +167,7 @@ def test_headline_counts_leanings_apart(tmp_path: Path) -> None:
 
 
 def test_every_outcome_is_counted() -> None:
-    assert set(OUTCOMES) == {*get_args(Finding), "leans towards held", "leans towards not held"}
+    assert set(MARKS) == {*get_args(Finding), "leans towards held", "leans towards not held"}
 
 
 def test_best_rate_at_an_end_of_the_grid_is_told(tmp_path: Path) -> None:
@@ -214,11 +229,9 @@ def test_depth_is_not_shown_by_a_rival_that_was_not_tuned(
     judgement = judge(tmp_path, "deep")
     assert judgement.outcome == "not shown"
     claim = next(claim for claim in CLAIMS if claim.key == "deep")
-    assert "**Withdrawn.**" in claim.told(judgement)
-    assert "Adam 0.649 at lr 1e-5" in claim.told(judgement)
+    assert "Adam 0.649 at lr 1e-5" in claim.withdrawn
     write_outer_rates(tmp_path, 0.09, DEEP_RATES)
     assert judge(tmp_path, "deep").outcome == "held"
-    assert "Withdrawn" not in claim.told(judge(tmp_path, "deep"))
 
 
 @pytest.mark.parametrize(
@@ -352,9 +365,8 @@ def test_default_rate_must_be_near_the_best(tmp_path: Path, default: float, expe
 
 
 def test_published_numbers_agree_with_published_curves() -> None:
-    task = TASKS["multi30k"]
-    for curve in paper.best_curves(task, "valid_perplexity"):
-        (number,) = paper.published(task, curve.optimizer)
-        assert curve.lr == number.lr
+    ends = paper.at(paper.best_curves("multi30k", "valid_perplexity"), 100).set_index("optimizer")
+    for number in paper.scores("multi30k").itertuples():
+        assert ends.lr[number.optimizer] == number.lr
         # Curves are stored with four digits.
-        assert curve.mean[-1] == pytest.approx(number.mean, rel=1e-3)
+        assert ends["mean"][number.optimizer] == pytest.approx(number.mean, rel=1e-3)

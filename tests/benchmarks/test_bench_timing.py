@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.gpt_training import calm_rounds
 from nero.tools.bench.competitors import COMPETITORS, Competitor
 from nero.tools.bench.memory import batches_that_fit
 from nero.tools.bench.timing import (
@@ -10,7 +11,6 @@ from nero.tools.bench.timing import (
     Spread,
     Timings,
     _order,
-    calm_rounds,
     interleave,
     spread,
 )

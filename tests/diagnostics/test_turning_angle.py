@@ -80,11 +80,13 @@ def test_zero_and_not_finite_neurons_have_no_angle():
     ],
 )
 def test_rows_are_the_neurons(layout, shape):
+    found = layout.at(shape)
     before, after = torch.randn(shape), torch.randn(shape)
-    rows = neuron_rows(before, layout), neuron_rows(after, layout)
-    assert rows[0].shape == (layout.num_neurons(shape), layout.fan_in(shape))
-    dims = layout.fan_in_dims(shape)
-    wanted = turning_angle(layout.view(before), layout.view(after), fan_in_dims=dims).flatten()
+    found = layout.at(shape)
+    rows = neuron_rows(before, found), neuron_rows(after, found)
+    assert rows[0].shape == (found.num_neurons, found.fan_in)
+    views = found.view(before), found.view(after)
+    wanted = turning_angle(*views, fan_in_dims=found.fan_in_dims).flatten()
     torch.testing.assert_close(measure(*rows, None).angle, wanted, rtol=1e-14, atol=0)
 
 

@@ -61,7 +61,6 @@ def write(case: Case, folder: Path) -> Path:
     checkpoint = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "rates": rates,
         "expected": {},
     }
     has_backends = "fused" in optimizer.param_groups[0] and isinstance(optimizer, nero.Nero)
@@ -76,13 +75,14 @@ def resumed(case: Case, checkpoint: dict[str, Any], backend: str) -> dict[str, T
     """Load a checkpoint into a fresh model and optimiser, and return the weights after training on."""
     model = case.model()
     optimizer = case.build(model)
+    rates = base_rates(optimizer)  # the checkpoint's are in the midst of a schedule
     model.load_state_dict(checkpoint["model"])
     # A copy: the state that torch's own optimisers load shares memory with the dict that it came from.
     optimizer.load_state_dict(copy.deepcopy(checkpoint["optimizer"]))
     if isinstance(optimizer, nero.Nero):
         for group in optimizer.param_groups:
             group["fused"] = BACKENDS[backend]
-    case.advance(model, optimizer, AFTER, rates=checkpoint["rates"])
+    case.advance(model, optimizer, AFTER, rates=rates)
     return tensors_of(model)
 
 

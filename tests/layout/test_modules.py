@@ -1,4 +1,4 @@
-"""Every module that DESIGN lists has the right neurons."""
+"""Every module that has a registered layout has the right neurons."""
 
 import pytest
 import torch

@@ -5,9 +5,8 @@ import torch.distributed as dist
 from torch import nn
 
 from nero.tools.plan import simulate
-from nero.tools.plan.count import CountTraffic
 from nero.tools.plan.mesh import Ranks
-from nero.tools.plan.simulate import fake_ranks, plan
+from nero.tools.plan.simulate import CountTraffic, fake_ranks, plan
 
 
 def test_a_collective_counts_with_the_larger_of_its_input_and_its_output():

@@ -1,4 +1,4 @@
-"""The awkward cases have rules, and each rule a test (DESIGN, "The optimiser's contract")."""
+"""The awkward cases have rules, and each rule a test."""
 
 import copy
 import math

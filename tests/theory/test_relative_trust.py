@@ -23,7 +23,7 @@ class Chain(nn.Module):
         return math.prod(self.layers)
 
 
-ALL_ROLES = ("neuron", "gain", "bias", "other")
+ALL_ROLES = ("neuron", "embedding", "gain", "bias", "other")
 
 
 def test_a_chain_of_numbers_has_closed_forms():

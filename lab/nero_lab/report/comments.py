@@ -16,12 +16,11 @@ mistake.
 """
 
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from nero_lab.engine.errors import ConfigError
+from nero_lab.report.lab import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,34 +30,17 @@ else:
 FILE_NAME = "comments.toml"
 
 
-@dataclass(frozen=True)
-class Comments:
-    """The remarks, by task and by claim."""
-
-    sections: Mapping[str, Mapping[str, Any]]
-
-    def on_task(self, task: str, what: str = "comment") -> str:
-        """Return the remark on a task, or ""."""
-        return str(self.sections.get(task, {}).get(what, "")).strip()
-
-    def on_picture(self, task: str, picture: str) -> str:
-        """Return the remark on a picture, or ""."""
-        return str(self.sections.get(task, {}).get("pictures", {}).get(picture, "")).strip()
-
-    def on_claim(self, claim: str) -> str:
-        """Return the remark on a claim, or ""."""
-        return str(self.sections.get("verdict", {}).get(claim, "")).strip()
-
-
-def read_comments(folder: Path, *, tasks: Collection[str], claims: Collection[str]) -> Comments:
-    """Read the remarks in a folder of results, if there are any.
+def read_comments(
+    folder: Path, *, tasks: Collection[str], claims: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Read the remarks in a folder of results, if there are any, by section.
 
     Raises:
         ConfigError: if a task, a claim or an entry is named that does not exist.
     """
     path = folder / FILE_NAME
     if not path.exists():
-        return Comments({})
+        return {}
     sections = tomllib.loads(path.read_text(encoding="utf-8"))
     for name, section in sections.items():
         known = ["comment", "recipe_only", "pictures"]
@@ -71,4 +53,4 @@ def read_comments(folder: Path, *, tasks: Collection[str], claims: Collection[st
                 raise ConfigError(
                     f"{path}: [{name}] has no {entry!r}; it may have: {', '.join(known)}"
                 )
-    return Comments(sections)
+    return sections

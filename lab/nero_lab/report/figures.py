@@ -6,152 +6,67 @@ far as there are such. All pictures are equally wide, so that letters have one s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from nero_lab.report import curves, paper, sensitivity
-from nero_lab.report.curves import Curve
-from nero_lab.report.pictures import Picture
-from nero_lab.report.sensitivity import Rates
-from nero_lab.report.style import drawing
-
-RATES = "rates"  # the name of the last panel
-Panels = dict[str, list[Axes]]
-"""By the name of the column: one for each source."""
+from nero_lab.report.comparisons import Picture
 
 _WIDTH, _HEIGHT = 11.0, 3.3  # inches, of a row of panels
-_WHOLE, _HALF = 120, 62  # letters that a line of a legend has room for
-
-
-@dataclass(frozen=True)
-class Source:
-    """What one row shows."""
-
-    title: str
-    curves: dict[str, list[Curve]]  # by metric
-    rates: list[Rates]  # none if there is no such panel
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the panels of a row."""
-        return [*self.curves, *([RATES] if self.rates else [])]
-
-    @property
-    def labels(self) -> list[str]:
-        """What the legend says."""
-        return [curve.label for curve in next(iter(self.curves.values()))]
+_LEGEND_WIDTH = 120  # letters that a line of a legend has room for
 
 
 def draw(picture: Picture, path: Path) -> None:
     """Draw a picture into a file."""
-    sources = [_ours(picture)]
-    if has_authors(picture):
-        sources.append(_theirs(picture))
-    metric = picture.results.task.metric
-    with drawing():
-        beside = len(sources) > 1 and len(sources[0].columns) == 1
-        figure, panels = (_beside_each_other if beside else _below_each_other)(sources)
+    task = picture.results.task
+    titles = [f"our runs, {picture.results.scale} scale"]
+    columns = {
+        name: [[curves.ours(picture, track, name) for track in picture.tracks]]
+        for name in picture.metrics
+    }
+    rates = [sensitivity.ours(picture)] if picture.has_rates else []
+    if picture.has_authors:
+        titles.append("the authors' runs, from the curves that they published")
+        for name, column in columns.items():
+            column.append(curves.theirs(paper.best_curves(task.name, name)))
+        rates += [sensitivity.theirs(task)] if rates else []
+    labels = [[curve.label for curve in row] for row in columns[picture.metrics[0]]]
+    style = files("nero_lab.report") / "templates" / "report.mplstyle"
+    with as_file(style) as file, matplotlib.style.context(file):
+        figure, panels = _panels(titles, labels, len(columns) + bool(rates))
         x_label = "step" if picture.by_step else "epoch"
-        for name in sources[0].curves:
-            shown = [source.curves[name] for source in sources]
-            for axes, drawn in zip(panels[name], shown, strict=True):
-                curves.draw(axes, drawn, metric, name, x_label=x_label)
-            curves.finish(panels[name], shown, metric)
-        if RATES in panels:
-            sensitivity.finish(panels[RATES], [source.rates for source in sources], metric)
-        _add_legends(panels[sources[0].columns[0]], beside=beside)
+        for stacked, (name, drawn) in zip(panels, columns.items(), strict=False):
+            curves.draw(stacked, drawn, task.metric, name, x_label=x_label)
+        if rates:
+            sensitivity.draw(panels[-1], rates, task.metric)
+        for first in panels[0]:
+            row, (handles, texts) = first.get_figure(root=False), first.get_legend_handles_labels()
+            assert row is not None
+            row.legend(handles, texts, loc="outside lower center", ncols=_num_columns(texts))
         figure.savefig(path)
 
 
-def _ours(picture: Picture) -> Source:
-    names = curves.shown_metrics(picture)
-    drawn = {
-        name: [curves.ours(track, name, picture.by_step) for track in picture.tracks]
-        for name in names
-    }
-    rates = sensitivity.ours(picture) if sensitivity.has_rates(picture) else []
-    return Source(f"our runs, {picture.results.scale} scale", drawn, rates)
-
-
-def _theirs(picture: Picture) -> Source:
-    task = picture.results.task
-    names = curves.shown_metrics(picture)
-    drawn = {name: curves.theirs(paper.best_curves(task, name)) for name in names}
-    rates = sensitivity.theirs(task) if sensitivity.has_rates(picture) else []
-    return Source("the authors' runs, from the curves that they published", drawn, rates)
-
-
-def has_authors(picture: Picture) -> bool:
-    """Say whether the authors published the curves of a picture."""
-    if picture.name not in ("rivals", "variants"):
-        return False
-    names = curves.shown_metrics(picture)
-    return all(paper.best_curves(picture.results.task, name) for name in names)
-
-
-def _beside_each_other(sources: Sequence[Source]) -> tuple[Figure, Panels]:
-    """Return a figure of one panel a source, all of one height."""
-    figure = _figure([max(_legend_height(source.labels, _HALF) for source in sources)])
-    axes = list(figure.subplots(1, len(sources)))
-    for part, source in zip(axes, sources, strict=True):
-        part.set_title(source.title, fontsize=11, fontweight="bold")
-    return figure, {sources[0].columns[0]: axes}
-
-
-def _below_each_other(sources: Sequence[Source]) -> tuple[Figure, Panels]:
-    """Return a figure of one row a source."""
-    legends = [_legend_height(source.labels, _WHOLE) for source in sources]
-    figure = _figure(legends)
+def _panels(
+    titles: Sequence[str], labels: Sequence[Sequence[str]], num_columns: int
+) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure of one row per title, with room for the legends, and its panels by column."""
+    heights = [_HEIGHT + 0.4 + 0.2 * math.ceil(len(row) / _num_columns(row)) for row in labels]
+    figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.06)  # type: ignore[union-attr, call-arg]
     parts: list[Figure | SubFigure] = [figure]
-    if len(sources) > 1:
-        shape = (len(sources), 1)
-        heights = [_HEIGHT + legend for legend in legends]
+    if len(titles) > 1:
+        shape = (len(titles), 1)
         parts = list(figure.subfigures(*shape, squeeze=False, height_ratios=heights).ravel())
-    panels: Panels = {}
-    for part, source in zip(parts, sources, strict=True):
-        if len(sources) > 1:
-            part.suptitle(source.title, fontsize=11, fontweight="bold")
-        row = part.subplots(1, len(source.columns), squeeze=False).ravel()
-        for name, axes in zip(source.columns, row, strict=True):
-            panels.setdefault(name, []).append(axes)
-    return figure, panels
+        for part, title in zip(parts, titles, strict=True):
+            part.suptitle(title, fontsize=11, fontweight="bold")
+    rows = [part.subplots(1, num_columns, squeeze=False)[0] for part in parts]
+    return figure, [list(column) for column in zip(*rows, strict=True)]
 
 
-def _figure(legends: Sequence[float]) -> Figure:
-    """Return a figure with room for a row of panels above each legend of the given heights."""
-    height = sum(_HEIGHT + legend for legend in legends)
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    engine = figure.get_layout_engine()
-    assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(w_pad=0.09, h_pad=0.06)
-    return figure
-
-
-def _add_legends(panels: Sequence[Axes], *, beside: bool) -> None:
-    """Add the legend of each source, whose first panel is given."""
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        row = axes.get_figure(root=False)
-        assert row is not None
-        if beside:
-            columns = _num_columns(labels, _HALF)
-            place = (0.5, -0.17)  # below the label of the axis
-            axes.legend(handles, labels, loc="upper center", bbox_to_anchor=place, ncols=columns)
-        elif len(row.axes) == 1:
-            row.legend(handles, labels, loc="outside right upper")
-        else:
-            columns = _num_columns(labels, _WHOLE)
-            row.legend(handles, labels, loc="outside lower center", ncols=columns)
-
-
-def _num_columns(labels: Sequence[str], width: int) -> int:
+def _num_columns(labels: Sequence[str]) -> int:
     """Return how many columns of a legend have room, by the number of letters."""
-    return max(1, min(4, len(labels), width // (max(map(len, labels)) + 6)))
-
-
-def _legend_height(labels: Sequence[str], width: int) -> float:
-    return 0.4 + 0.2 * math.ceil(len(labels) / _num_columns(labels, width))
+    return max(1, min(4, len(labels), _LEGEND_WIDTH // (max(map(len, labels)) + 6)))

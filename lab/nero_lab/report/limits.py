@@ -3,24 +3,24 @@
 What lies beyond them is drawn as a cross on the edge where bad scores are.
 """
 
-import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from nero_lab.engine.task import Metric
+import numpy as np
+from pandas import Series
+
+from nero_lab.report.lab import Metric
 
 MAX_LOG_RATIO = 1000.0  # between the ends of a logarithmic axis
 MAX_RATIO = 20.0  # between the worst and the best score on a linear axis
-_WINDOW = 5  # points; a spike is shorter than half of it
 _FAR_OUT = 3.0  # Tukey's fence, in distances between quartiles
 
 
-def of_curves(curves: Iterable[Sequence[float]], metric: Metric) -> tuple[float, float] | None:
+def of_curves(curves: Iterable[Series], metric: Metric) -> tuple[float, float] | None:
     """Return limits that show every curve without its spikes, or None if there is nothing to show.
 
     Where low is good on a linear axis, how bad the first fifth of a run was is left out.
     """
-    calm = [_without_spikes(finite) for curve in curves if (finite := _finite(curve))]
+    calm = [_without_spikes(finite) for curve in curves if len(finite := curve[np.isfinite(curve)])]
     if not calm:
         return None
     low, high = min(map(min, calm)), max(map(max, calm))
@@ -29,27 +29,25 @@ def of_curves(curves: Iterable[Sequence[float]], metric: Metric) -> tuple[float,
     return _widened(low, high, metric, margin=0.05)
 
 
-def of_points(
-    points: Iterable[float], kept: Iterable[float], metric: Metric
-) -> tuple[float, float] | None:
-    """Return limits that leave out scores far worse than most, or None if there is nothing to show.
+def of_points(points: Series, kept: Series, metric: Metric) -> tuple[float, float]:
+    """Return limits that leave out scores far worse than most.
 
     Args:
-        points: scores at all rates.
+        points: scores at all rates; those that are not finite do not count.
         kept: scores to show in any case: those at the best rates.
         metric: what they are scores of.
     """
-    points, kept = _finite(points), _finite(kept)
-    if not points:
-        return None
-    low, high = min(points), max(points)
+    points = points[np.isfinite(points)]
+    if points.empty:
+        return 0.0, 1.0
+    low, high = points.min(), points.max()
     if len(points) >= 4 and not metric.log:
-        first, _, third = statistics.quantiles(points, n=4, method="inclusive")
+        first, third = points.quantile([0.25, 0.75])
         fence = _FAR_OUT * (third - first)
         if metric.higher_is_better:
-            low = min(value for value in points if value >= first - fence or value in kept)
+            low = points[(points >= first - fence) | points.isin(kept)].min()
         else:
-            high = max(value for value in points if value <= third + fence or value in kept)
+            high = points[(points <= third + fence) | points.isin(kept)].max()
     return _widened(low, high, metric, margin=0.08)
 
 
@@ -65,15 +63,7 @@ def _widened(low: float, high: float, metric: Metric, *, margin: float) -> tuple
     return low - width, high + width
 
 
-def _without_spikes(curve: Sequence[float]) -> list[float]:
+def _without_spikes(curve: Series) -> Series:
     """Return medians over windows that shrink towards the ends, which stay as they are."""
-    last = len(curve) - 1
-    reach = [min(_WINDOW // 2, index, last - index) for index in range(len(curve))]
-    return [
-        statistics.median(curve[index - near : index + near + 1])
-        for index, near in enumerate(reach)
-    ]
-
-
-def _finite(values: Iterable[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
+    wide, narrow = (curve.rolling(width, center=True).median() for width in (5, 3))
+    return wide.fillna(narrow).fillna(curve)

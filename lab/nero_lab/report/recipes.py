@@ -1,78 +1,58 @@
-"""Recipes in words."""
+"""Recipes and sizes of networks in words."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from nero_lab.engine.task import Recipe
-from nero_lab.report.results import TaskResults
-
-NOT_IN_PAPER = "not in the paper"
-"""What a task has for a figure if there is none."""
+from nero_lab.report.formatting import span
+from nero_lab.report.lab import Recipe
+from nero_lab.report.runs import Results
 
 
-def recipe_in_words(recipe: Recipe | Mapping[str, Any]) -> str:
-    """Write a recipe as a list of its settings."""
-    return ", ".join(f"{name} {value}" if name else value for name, value in _settings(recipe))
-
-
-def _settings(recipe: Recipe | Mapping[str, Any]) -> list[tuple[str, str]]:
+def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
+    """Write the settings of a recipe in words, by name."""
     if isinstance(recipe, Recipe):
         recipe = {**vars(recipe), "schedule": repr(recipe.schedule)}
-    settings = [
-        ("", f"{recipe['epochs']} epochs"),
-        ("batch size", str(recipe["batch_size"])),
-        ("schedule", f"`{_rounded(recipe['schedule'])}`"),
-        ("", recipe["precision"]),
-    ]
+    rounded = re.sub(r"\d\.\d{4,}", lambda found: f"{float(found[0]):.3g}", recipe["schedule"])
+    words = {
+        "epochs": f"{recipe['epochs']} epochs",
+        "batch_size": f"batch size {recipe['batch_size']}",
+        "schedule": f"schedule `{rounded}`",
+        "precision": recipe["precision"],
+    }
     if recipe["clip_norm"] is not None:
-        settings.append(("gradient norm clipped at", str(recipe["clip_norm"])))
+        words["clip_norm"] = f"gradient norm clipped at {recipe['clip_norm']}"
     for name, value in recipe["options"].items():
         if value is not None and value is not False:
-            settings.append((_plain(name), str(value)))
-    return settings
+            words[name] = f"{name.removeprefix('num_').replace('_', ' ')} {value}"
+    return words
 
 
-def scale_in_words(results: TaskResults) -> str:
-    """Say at which scale a task was run, and what the paper's scale has otherwise."""
-    task, scale = results.task, results.scale
-    varied = {name for variant in task.variants.values() for name in variant}
-    recipes = [run.config["recipe"] for run in results.runs if not run.config["options"]]
-    recipes = recipes or [run.config["recipe"] for run in results.runs]
-    usual = Counter(repr(sorted(recipe.items())) for recipe in recipes).most_common(1)[0][0]
-    recipe = next(recipe for recipe in recipes if repr(sorted(recipe.items())) == usual)
-    recipe = {**recipe, "options": {k: v for k, v in recipe["options"].items() if k not in varied}}
-    ours, theirs = _settings(recipe), _settings(task.recipes["paper"])
-    changed = [setting for setting in ours if setting not in theirs]
-    missing = [
-        setting
-        for setting in theirs
-        if setting not in ours and setting[0] not in map(_plain, varied)
-    ]
-    text = f"Shown at **{scale} scale**"
-    if not changed and not missing:
-        source = "" if task.figure == NOT_IN_PAPER else ", as long and as large as in the paper"
-        text += f"{source}: {_join(ours)}."
-    else:
-        text += f": {_join(changed)}; at paper scale: {_join(missing) or 'no limit on these'}."
-        rest = [setting for setting in ours if setting not in changed]
-        text += f" The same in both: {_join(rest)}." if rest else ""
-    if results.other_scales:
-        others = ", ".join(
-            f"{count} at {name} scale" for name, count in results.other_scales.items()
-        )
-        text += f" There are records of other runs that are not shown: {others}."
-    return text
+def beside_paper(results: Results) -> dict[str, list[str]]:
+    """Return the settings that our runs have alone, that the paper has alone, and that both have."""
+    varied = {name for variant in results.task.variants.values() for name in variant}
+    runs = results.runs
+    recipes = list(runs.recipe[~runs.has_options]) or list(runs.recipe)
+    usual = max(recipes, key=recipes.count)
+    ours, theirs = (
+        [text for name, text in settings(recipe).items() if name not in varied]
+        for recipe in (usual, results.task.recipes["paper"])
+    )
+    return {
+        "ours": [text for text in ours if text not in theirs],
+        "paper": [text for text in theirs if text not in ours],
+        "both": [text for text in ours if text in theirs],
+    }
 
 
-def _rounded(schedule: str) -> str:
-    return re.sub(r"\d\.\d{4,}", lambda found: f"{float(found[0]):.3g}", schedule)
+def num_parameters(results: Results) -> str:
+    """Write how large the network was, and how large it is at paper scale if it was shrunk.
 
-
-def _plain(option: str) -> str:
-    return option.removeprefix("num_").replace("_", " ")
-
-
-def _join(settings: list[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {value}".strip() for name, value in settings)
+    The size at paper scale is rounded to three digits: 11.2M.
+    """
+    smallest, largest = results.runs.num_parameters.min(), results.runs.num_parameters.max()
+    text = span(f"{smallest:,}", f"{largest:,}")
+    full = results.task.paper_parameters
+    if full and full > largest:
+        text += f" of {full / 1e6:.3g}M"
+    return f"{text} parameters"

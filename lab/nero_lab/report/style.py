@@ -4,16 +4,13 @@ Colours are of the Okabe-Ito palette, which colour-blind readers can tell apart,
 neighbours of it for the variants of one optimiser, which dashes tell apart too.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatter
-from matplotlib.transforms import Transform
 
 Dashes = str | tuple[int, tuple[float, ...]]
 
@@ -53,7 +50,7 @@ LOOKS: dict[str, Look] = {
     "prodigy": Look("Prodigy", "#b8860b", _SHORT),
 }
 
-_EDGE = 0.04  # of the height of a panel
+_LONG_LABEL = 36  # letters
 _SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
 # Of variants that one figure compares: they have one look each, whatever the optimiser.
 _VARIANTS = {
@@ -83,85 +80,35 @@ def order(optimizer: str) -> int:
     return names.index(optimizer) if optimizer in names else len(names)
 
 
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Set sizes and the like for the pictures that are drawn inside."""
-    settings: Any = {
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#e4e4e4",
-        "grid.linewidth": 0.8,
-        "axes.axisbelow": True,
-        "lines.linewidth": 1.8,
-        "legend.frameon": False,
-        "legend.fontsize": 9,
-        "savefig.dpi": 150,
-    }
-    with matplotlib.rc_context(settings):
-        yield
+def in_two_lines(label: str) -> str:
+    """Break an axis label that is longer than a panel is high."""
+    return label.replace(" (", "\n(") if len(label) > _LONG_LABEL else label
 
 
 def scale_logarithmically(axes: Axes) -> None:
     """Give a panel a logarithmic vertical axis that says 400, not 4 times ten squared."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.5)))
-
-
-class _PlainLogFormatter(LogFormatter):
-    """Labels the ticks that matplotlib would label, with plain numbers."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
 
 def cross(axes: Axes, x: float, y: float, colour: str) -> None:
     """Draw a cross for a run that was lost."""
-    _mark(axes, x, y, colour, marker="x", transform=axes.transData)
+    # One in a corner is drawn whole.
+    axes.plot(x, y, "x", color=colour, ms=9, mew=2.2, clip_on=False, zorder=5)
 
 
 def edge_mark(
-    axes: Axes,
-    x: float,
-    colour: str,
-    *,
-    is_lost: bool = True,
-    at_bottom: bool,
-    num_before: int = 0,
+    axes: Axes, x: float, colour: str, marks: Counter[str], *, at_bottom: bool, is_lost: bool = True
 ) -> None:
     """Draw a mark just inside the edge of a panel where bad scores are.
 
-    Args:
-        axes: the panel.
-        x: the place along the axis.
-        colour: of the mark.
-        is_lost: draw a cross, for a run that was lost, rather than a triangle, for one off the scale.
-        at_bottom: rather than at the top.
-        num_before: marks that are at that place already; this one is drawn further inside.
+    It is a cross for a run that was lost, and a triangle for one that is off the scale. ``marks`` counts
+    those of the panel by place, so that each is drawn further inside than the one before.
     """
-    inwards = _EDGE + 0.06 * num_before
-    y = inwards if at_bottom else 1.0 - inwards
-    outwards = "v" if at_bottom else "^"
-    marker = "x" if is_lost else outwards
-    _mark(axes, x, y, colour, marker=marker, transform=axes.get_xaxis_transform())
-
-
-def _mark(
-    axes: Axes, x: float, y: float, colour: str, *, marker: str, transform: Transform
-) -> None:
-    axes.plot(
-        [x],
-        [y],
-        transform=transform,
-        color=colour,
-        marker=marker,
-        markersize=9 if marker == "x" else 7,
-        markeredgewidth=2.2 if marker == "x" else 0,
-        linestyle="",
-        clip_on=False,  # one in a corner is drawn whole
-        zorder=5,
-    )
+    inwards = 0.04 + 0.06 * marks[f"{x:.2g}"]  # of the height of the panel
+    marks[f"{x:.2g}"] += 1
+    y, outwards = (inwards, "v") if at_bottom else (1.0 - inwards, "^")
+    size = {"ms": 9, "mew": 2.2} if is_lost else {"ms": 7, "mew": 0}
+    style: dict[str, Any] = {"color": colour, "clip_on": False, "zorder": 5, **size}
+    axes.plot(x, y, "x" if is_lost else outwards, transform=axes.get_xaxis_transform(), **style)

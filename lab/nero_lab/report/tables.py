@@ -1,122 +1,126 @@
-"""Tables of a task, and of all tasks."""
+"""The tables of the page: data frames of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from nero_lab.engine.task import Task
-from nero_lab.report import lineups, wording
-from nero_lab.report.paper import TABLE, best_curves, published
-from nero_lab.report.pictures import Picture
-from nero_lab.report.results import Arm, Line, TaskResults
+from pandas import DataFrame
+
+from nero_lab.report import comparisons, formatting
+from nero_lab.report.lab import Task
+from nero_lab.report.paper import TABLE, best_curves, scores
+from nero_lab.report.rates import NERO_LR, Rate, against
+from nero_lab.report.recipes import num_parameters
+from nero_lab.report.runs import Results
 from nero_lab.report.style import look
 
-SCORE_HEADER = ("optimiser", "lr", "seeds", "mean", "range")
-COST_HEADER = ("time per step", "peak memory", "optimiser's state")
+MODERN_TASK = "shakespeare"
+"""What Nero is compared on with the optimisers of today."""
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
-def final_table(results: TaskResults) -> str:
+def final_table(results: Results) -> DataFrame:
     """Return the scores at the best rates, what the paper has, and what a step costs."""
-    rows = []
-    for line in results.lines:
-        source = wording.NOTHING if line.variant else published_text(results.task, line.optimizer)
-        for arm in line.shown:
-            cells = _score_cells(line, arm)
-            if arm is not line.best:
-                cells[0] += " (out of the box)"
-            rows.append([*cells, str(len(line.rates)), source, *_cost_cells(arm)])
-    return table((*SCORE_HEADER, "rates tried", "published", *COST_HEADER), rows)
+    return DataFrame(
+        {
+            **_score_cells(rate, is_default=not rate.is_best),
+            "rates tried": str(rate.num_rates),
+            "published": formatting.NOTHING
+            if rate.variant
+            else published_text(results.task, rate.optimizer),
+            "time per step": formatting.duration(rate.seconds_per_step),
+            "peak memory": formatting.size(rate.peak_memory_bytes),
+            "optimiser's state": formatting.size(rate.optimizer_state_bytes),
+        }
+        for rate in comparisons.shown(results.rates).itertuples()
+    )
 
 
-def all_rates_table(results: TaskResults) -> str:
+def all_rates_table(results: Results) -> DataFrame:
     """Return the scores at every rate."""
-    rows = [_score_cells(line, arm) for line in results.lines for arm in line.arms.values()]
-    return table(SCORE_HEADER, rows)
+    return DataFrame(map(_score_cells, results.rates.itertuples()))
 
 
-def summary_table(tasks: Mapping[str, Task], results: Mapping[str, TaskResults]) -> str:
+def _score_cells(rate: Rate, is_default: bool = False) -> dict[str, str]:
+    title = look(rate.optimizer).title + (f" ({rate.variant})" if rate.variant else "")
+    return {
+        "optimiser": title + (" (out of the box)" if is_default else ""),
+        "lr": f"{rate.lr:g}",
+        "seeds": str(rate.num_seeds) + (f" (+{rate.not_counted})" if rate.not_counted else ""),
+        "mean": formatting.mean(rate),
+        "range": formatting.spread(rate),
+    }
+
+
+def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> DataFrame:
     """Return paper and measurement below each other, for every task with published scores."""
-    header = ("task", "metric", "whose", *(look(name).title for name in lineups.OF_PAPER))
-    rows: list[list[str]] = []
-    for name in (task for task in ("mnist-deep", *TABLE) if task in tasks):
-        task = tasks[name]
-        row, best = [], _best_published(task)
-        for optimizer in lineups.OF_PAPER:
-            text = published_text(task, optimizer, with_ablation=False)
-            row.append(f"**{text}**" if optimizer == best else text)
-        rows.append([name, task.metric.label, "paper", *row])
-        found = results.get(name)
-        if found is None:
-            rows.append(["", "", "ours", *["not run"] * len(lineups.OF_PAPER)])
-            continue
-        scores = {optimizer: found.score(optimizer) for optimizer in lineups.OF_PAPER}
-        ran = {optimizer: score for optimizer, score in scores.items() if score}
-        first = min(ran, key=lambda optimizer: ran[optimizer].badness, default=None)
-        row = []
-        for optimizer, line in found.pick(lineups.OF_PAPER).items():
-            text = wording.best_in_words(line) if line else "not run"
-            row.append(f"**{text}**" if optimizer == first else text)
-        rows.append(["", "", f"ours, {found.scale} scale, {wording.parameters(found)}", *row])
-    return table(header, rows)
+    rows = []
+    for name in filter(tasks.__contains__, ("mnist-deep", *TABLE)):
+        task, found = tasks[name], results.get(name)
+        theirs = {other: published_text(task, other, "Table 1") for other in comparisons.OF_PAPER}
+        theirs[_best_published(task)] = f"**{theirs[_best_published(task)]}**"
+        rows.append({"task": name, "metric": task.metric.label, "whose": "paper", **theirs})
+        whose, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
+        if found:
+            whose = f"ours, {found.scale} scale, {num_parameters(found)}"
+            ran = found.best(comparisons.OF_PAPER)
+            best = min((rate.badness for rate in ran.values()), default=None)
+            for optimizer, rate in ran.items():
+                text = formatting.best_in_words(rate)
+                ours[optimizer] = f"**{text}**" if rate.badness == best else text
+        rows.append({"task": "", "metric": "", "whose": whose, **ours})
+    return DataFrame(rows).rename(columns={name: look(name).title for name in comparisons.OF_PAPER})
 
 
-def published_text(task: Task, optimizer: str, *, with_ablation: bool = True) -> str:
-    """Return what the paper gives for an optimiser, with its rate."""
+def published_text(task: Task, optimizer: str, table: str = "") -> str:
+    """Return what the paper gives for an optimiser in one table, or all, with its rate."""
     found = [
-        f"{entry.metric} {entry.mean:.2f} ± {entry.spread:.2f} at lr {entry.lr:g}".strip().replace(
-            "-", wording.MINUS
-        )
-        + (" (ablation)" if entry.where == "ablation" else "")
-        for entry in published(task, optimizer)
-        if with_ablation or entry.where != "ablation"
+        ("FID " if entry.metric == "FID" else "")
+        + f"{entry.mean:.2f} ± {entry.spread:.2f} at lr {entry.lr:g}".replace("-", formatting.MINUS)
+        + (" (ablation)" if entry.table == "ablation" else "")
+        for entry in scores(task.name, optimizer).itertuples()
+        if table in ("", entry.table)
     ]
     if not found:
         found = [
-            f"{wording.number(curve.mean[-1])} ({wording.number(curve.low[-1])} to "
-            f"{wording.number(curve.high[-1])}) at lr {curve.lr:g}"
-            for curve in best_curves(task, task.metric.name)
-            if curve.optimizer == optimizer and not curve.variant
+            f"{formatting.number(end.mean)} ({formatting.number(end.low)} to "
+            f"{formatting.number(end.high)}) at lr {end.lr:g}"
+            for end in _last_points(task).itertuples()
+            if end.optimizer == optimizer
         ]
-    return "; ".join(found) or wording.NOTHING
+    return "; ".join(found) or formatting.NOTHING
 
 
-def commands(picture: Picture) -> list[str]:
-    """Return the commands of every run of a picture, also at the rates that were not best."""
-    runs = (run for line in picture.lines for arm in line.arms.values() for run in arm.runs)
-    return list(dict.fromkeys(run.config["command"] for run in runs))
+def _last_points(task: Task) -> DataFrame:
+    """Return where the authors' curves end, by optimiser; none of those that compare variants."""
+    curves = best_curves(task.name, task.metric.name).query("variant == ''")
+    return curves.groupby("optimizer").tail(1)
 
 
-def _best_published(task: Task) -> str | None:
-    curves = {curve.optimizer: curve.mean[-1] for curve in best_curves(task, task.metric.name)}
-    means = {
-        optimizer: entries[0].mean
-        for optimizer in lineups.OF_PAPER
-        if (entries := published(task, optimizer))
-    } or curves
-    choose = max if task.metric.higher_is_better else min
-    return choose(means, key=lambda optimizer: means[optimizer]) if means else None
+def _best_published(task: Task) -> str:
+    table = scores(task.name).query("table == 'Table 1'")
+    means = (_last_points(task) if table.empty else table).set_index("optimizer")["mean"]
+    return str(means.idxmax() if task.metric.higher_is_better else means.idxmin())
 
 
-def _score_cells(line: Line, arm: Arm) -> list[str]:
-    title = look(line.optimizer).title + (f" ({line.variant})" if line.variant else "")
-    score = arm.score
-    count = str(score.num_seeds if score else 0)
-    if arm.not_counted:
-        count += f" (+{arm.not_counted})"
-    return [title, f"{arm.lr:g}", count, wording.mean(score), wording.spread(score)]
-
-
-def _cost_cells(arm: Arm) -> list[str]:
-    return [
-        wording.duration(arm.end("clock", "seconds_per_step")),
-        wording.size(arm.end("clock", "peak_memory_bytes")),
-        wording.size(arm.end("optimizer_state_bytes")),
-    ]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def modern_table(results: Results) -> DataFrame:
+    """Compare Nero at its default with the optimisers of today, and itself, at their best rates."""
+    default = results.rate("nero", NERO_LR)
+    rows = []
+    for name, rival in results.best(("nero", *comparisons.MODERN_RIVALS)).items():
+        if default is None or rival.is_default:
+            continue
+        title = "Nero itself" if name == "nero" else look(name).title
+        found = against(default, rival)
+        difference = f"{default.mean - rival.mean:+.4f}".replace("-", formatting.MINUS)
+        diverged = [formatting.diverged(rival)] if rival.num_diverged else []
+        if default.num_diverged:
+            diverged.insert(0, f"Nero's default: {formatting.diverged(default)}")
+        rows.append(
+            {
+                "rival at its best rate": f"{title}, lr {rival.lr:g}",
+                "rates tried": str(rival.num_rates),
+                "its score": formatting.in_words(rival),
+                "Nero's default minus it": "; ".join(diverged) or difference,
+                "ranges": "overlap" if found == "overlap" else "apart",
+                "Nero's default is": "not told apart" if found == "overlap" else found,
+            }
+        )
+    return DataFrame(rows)

@@ -40,7 +40,7 @@ class Gram:
     """
 
     def __init__(self, sums: Tensor, rows: str = "wg") -> None:
-        self.sums = sums
+        self.sums, self.rows = sums, rows
         self._places = {key: place for place, key in enumerate(gram_keys(rows))}
 
     def __getitem__(self, key: str) -> Tensor:

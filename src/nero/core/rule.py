@@ -166,6 +166,14 @@ def turn_rows(
         step: number of this update, counted from one.
         lr: the angle to turn.
         hyper: the options, as these neurons obey them.
+
+    Example:
+        >>> from nero.layout import BIAS
+        >>> rows = {"w": torch.ones(2), "g": torch.tensor([3.0, -5.0])}
+        >>> state = {"exp_avg_norm": torch.zeros(2), "scale": torch.tensor(1.0)}
+        >>> turn = turn_rows(None, rows, state, neurons=BIAS.at((2,)), step=1, lr=0.01, hyper=Hyper())
+        >>> apply_turn(rows, turn)
+        tensor([0.9900, 1.0100])
     """
     dtype = working_dtype(rows["w"].dtype)
     if products is None:

@@ -94,6 +94,11 @@ class Hyper(NamedTuple):
 
     The annotation of a field holds its type and its reader; its default is the optimiser's. The learning
     rate is not among them: it alone changes from step to step, and travels beside them.
+
+    Example:
+        >>> from nero.core.spec import Hyper
+        >>> Hyper(beta=0.9).beta, Hyper().nonfinite
+        (0.9, 'skip')
     """
 
     beta: Annotated[float, unit_interval] = 0.999

@@ -6,11 +6,9 @@
 """
 
 from nero.diagnostics.angle import turning_angle
-from nero.diagnostics.balance import balance_, check_balance
-from nero.diagnostics.balance_report import BalanceReport, BalanceRow
-from nero.diagnostics.layer_report import Distribution, LayerReport
+from nero.diagnostics.balance import BalanceReport, BalanceRow, balance_, check_balance
 from nero.diagnostics.monitor import TurningMonitor
-from nero.diagnostics.report import TurningReport
+from nero.diagnostics.report import Distribution, LayerReport, TurningReport
 from nero.diagnostics.sinks import (
     FigureSink,
     JsonLinesSink,

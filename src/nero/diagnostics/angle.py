@@ -70,15 +70,7 @@ def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]
 
 
 def neuron_rows(tensor: Tensor, neurons: Neurons) -> Tensor:
-    """Return a parameter, or what a rank holds of one, as a matrix with one row per neuron.
-
-    Example:
-        >>> from nero.diagnostics.angle import neuron_rows
-        >>> from nero.layout import neurons
-        >>> conv_transpose = neurons(1, num_groups=2).at((6, 4, 3, 3))
-        >>> neuron_rows(torch.zeros(6, 4, 3, 3), conv_transpose).shape
-        torch.Size([8, 27])
-    """
+    """Return a parameter, or what a rank holds of one, as a matrix with one row per neuron."""
     fan_in_dims, view = neurons.fan_in_dims, neurons.view(tensor)
     neuron_dims = [d for d in range(view.ndim) if d not in fan_in_dims]
     return view.permute(*neuron_dims, *fan_in_dims).flatten(0, len(neuron_dims) - 1).flatten(1)
@@ -89,13 +81,8 @@ def measure(
 ) -> NeuronTurns:
     """Compare the rows of a parameter before and after a step.
 
-    Works through blocks of rows, so that the float64 copies stay small.
-
-    Args:
-        before: rows before the step, as `neuron_rows` makes them.
-        after: rows after it.
-        grad: rows of the gradient; ``None`` counts as zero.
-        target: the norm that neurons should have: of all, of each, or ``None`` if any will do.
+    Works through blocks of rows, so that the float64 copies stay small. ``target`` is the norm that neurons
+    should have: of all, of each, or ``None`` if any will do.
     """
     size = max(1, _BLOCK // max(before.shape[1], 1))
     blocks = zip(before.split(size), after.split(size), strict=True)

@@ -1,6 +1,7 @@
 """Is a network balanced (Definition 2)? If not, which neurons are off, and by how much."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -8,14 +9,92 @@ from torch.optim import Optimizer
 
 from nero.core.sharding import is_sharded, to_local
 from nero.diagnostics.angle import measure, neuron_rows
-from nero.diagnostics.balance_report import BalanceReport, BalanceRow
-from nero.diagnostics.neurons import NamedNeurons, neurons_of_model
-from nero.diagnostics.watched import innermost, target_norms, watched_params
+from nero.diagnostics.neurons import (
+    NamedNeurons,
+    innermost,
+    neurons_of_model,
+    target_norms,
+    watched_params,
+)
+from nero.diagnostics.report import number
 from nero.functional import BALANCED, Sphere, balance_tolerance
 from nero.layout import Overrides
 from nero.optim import Balanced, Nero, project_
+from nero.tables import aligned
 
+COLUMNS = ("layer", "neurons", "off", "off mean", "off norm", "constraint", "which")
+_MAX_SHOWN = 4
 _CONSTANT = 1e-12  # what rounding to float32 leaves of the square of a sine
+
+
+@dataclass(frozen=True)
+class BalanceRow:
+    """The neurons of one parameter."""
+
+    name: str
+    num_neurons: int
+    constraint: str
+    mean_drift: float | None
+    """Of the least centred neuron: |sum of w| / sqrt(fan-in) / |w|; ``None`` if its mean is free."""
+    norm_drift: float | None
+    """Of the neuron whose norm is off most, relative to what it should be; ``None`` if norms are free."""
+    tolerance: float
+    """Drifts up to here are rounding; the table shows them as 0."""
+    unbalanced: tuple[int, ...]
+    """Which neurons are off: their positions, counted along the dims that index neurons."""
+    without_direction: tuple[int, ...]
+    """Those among them that are zero, or constant where the mean must be zero. No projection can balance
+    them; Nero gives them a direction at their first gradient."""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text, one cell per column."""
+        shown = ", ".join(map(str, self.unbalanced[:_MAX_SHOWN]))
+        more = len(self.unbalanced) - _MAX_SHOWN
+        which = f"{shown} and {more:,} more" if more > 0 else shown or "-"
+        if self.without_direction:
+            which += f"; {len(self.without_direction):,} without direction"
+        return (
+            self.name,
+            f"{self.num_neurons:,}",
+            f"{len(self.unbalanced):,}",
+            number(self.mean_drift, tolerance=self.tolerance),
+            number(self.norm_drift, tolerance=self.tolerance),
+            self.constraint,
+            which,
+        )
+
+
+@dataclass(frozen=True)
+class BalanceReport:
+    """What [`check_balance`][nero.diagnostics.check_balance] returns: print it, or ask `is_balanced`."""
+
+    rows: tuple[BalanceRow, ...]
+    explain: bool = True
+    """Whether it prints as a table, or as one line."""
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every neuron obeys its constraint, as well as its dtype can express."""
+        return not any(row.unbalanced for row in self.rows)
+
+    def summary(self) -> str:
+        """Return one line that says whether, and if not how many neurons are off."""
+        total = sum(row.num_neurons for row in self.rows)
+        off = sum(len(row.unbalanced) for row in self.rows)
+        if not total:
+            return "no neurons to balance"
+        if self.is_balanced:
+            return f"balanced: all {total:,} neurons"
+        return f"not balanced: {off:,} of {total:,} neurons are off"
+
+    def __bool__(self) -> bool:
+        return self.is_balanced
+
+    def __str__(self) -> str:
+        if not self.explain or not self.rows:
+            return self.summary()
+        table = aligned([COLUMNS, *(row.cells() for row in self.rows)], left=(0, 5, 6))
+        return f"{table}\n\n{self.summary()}"
 
 
 def check_balance(
@@ -79,12 +158,7 @@ def balance_(
 
     This is [`project_`][nero.project_], followed by `check_balance`. Neurons without a direction
     (zero, or constant) stay as they are. Nero keeps what it trains balanced; repair a network
-    where something else moved its weights.
-
-    Args:
-        model: the model.
-        constraint: where neurons should be.
-        overrides: as in [`param_groups`][nero.param_groups].
+    where something else moved its weights. The arguments are those of `check_balance`.
 
     Example:
         >>> from nero.diagnostics import balance_

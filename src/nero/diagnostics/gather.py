@@ -27,12 +27,7 @@ def gather(
 ) -> tuple[list[tuple[NamedNeurons, NeuronTurns]], list[tuple[NamedNeurons, Tensor]]]:
     """Complete numbers that are split over ranks; all ranks bring the same parameters in the same order.
 
-    Args:
-        turns: parameters, and the numbers of the neurons that this rank has a part of.
-        counts: parameters, and one count of each.
-
-    Returns:
-        Both, complete. The neurons are in an order of their own, with gaps where ``present`` is zero.
+    The neurons come back in an order of their own, with gaps where ``present`` is zero.
     """
     buffers = [_placed(each, mine).flatten() for each, mine in turns]
     for each, count in counts:

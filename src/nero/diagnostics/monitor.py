@@ -12,18 +12,17 @@ from torch.optim import Optimizer
 
 from nero.core.sharding import is_sharded, to_local
 from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
-from nero.diagnostics.layer_report import read_summary
-from nero.diagnostics.neurons import NamedNeurons
-from nero.diagnostics.report import TurningReport
-from nero.diagnostics.sinks import Sink
-from nero.diagnostics.summary import read_all, summarise
-from nero.diagnostics.watched import (
+from nero.diagnostics.neurons import (
+    NamedNeurons,
     gradient_of,
     innermost,
     skipped_counts,
     target_norms,
     watched_params,
 )
+from nero.diagnostics.report import TurningReport, read_summary
+from nero.diagnostics.sinks import Sink
+from nero.diagnostics.summary import read_all, summarise
 from nero.functional import Sphere, balance_tolerance
 from nero.optim import Balanced, Nero
 

@@ -1,12 +1,117 @@
-"""What a sampled step has shown: plain values that print as a table, and as sentences."""
+"""What a sampled step did to neurons: plain values that print as a table, and as sentences."""
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from nero.diagnostics.findings import summarize_findings
-from nero.diagnostics.layer_report import COLUMNS, LayerReport
+from nero.diagnostics.summary import HISTOGRAM_EDGES, QUANTILES
+from nero.numbers import json_values
 from nero.tables import aligned
+
+COLUMNS = (
+    *("layer", "neurons", "min", "median", "max", "max/lr", "change"),
+    *("still", "no grad", "too far", "off mean", "off norm"),
+)
+HARDLY_RAD = 1e-6
+"""At this angle per step, a neuron needs a million steps for a radian, if it never turns back."""
+_MAX_ALIKE = 3
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One number per neuron, summarised. NaN where there is no neuron to summarise."""
+
+    num: int
+    """How many neurons have such a number: zero and non-finite ones have no angle."""
+    mean: float
+    min: float
+    max: float
+    quantiles: tuple[float, ...]
+    """At 5, 25, 50, 75 and 95 percent: ``Distribution.SHARES``."""
+    histogram: tuple[int, ...]
+    """Counts between neighbours of ``Distribution.EDGES``, which are a quarter of a decade apart. Zeros
+    are in the first bin, and whatever lies beyond the last is in the last."""
+
+    SHARES = QUANTILES
+    EDGES = HISTOGRAM_EDGES
+
+    @property
+    def median(self) -> float:
+        """The quantile at 50 percent."""
+        return self.quantiles[QUANTILES.index(0.5)]
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What one step did to the neurons of one parameter."""
+
+    name: str
+    num_neurons: int
+    fan_in: int
+    lr: float
+    lr_is_angle: bool
+    """Whether the rate is the angle of a typical step, as Nero's is."""
+    too_far: float
+    """Turns beyond this angle are too far, in radians."""
+    angle: Distribution
+    """By which angle each neuron turned, in radians."""
+    relative_change: Distribution
+    """|dw| / |w| of each neuron (Definition 5)."""
+    norm: Distribution
+    """|w| of each neuron after the step."""
+    layer_relative_change: float
+    """|dW| / |W| of all of them (Equation 2)."""
+    mean_drift: float | None
+    """How far the least centred neuron is off: |sum of w| / sqrt(fan-in) / |w|, the cosine of its angle to
+    a constant. ``None`` if nothing holds means at zero."""
+    norm_drift: float | None
+    """How far the norm of a neuron is off at most, relative to what it should be. ``None`` if nothing
+    holds it."""
+    num_still: int
+    """Neurons that did not turn: an angle of exactly zero."""
+    num_too_far: int
+    """Neurons that turned by more than ``too_far``."""
+    num_undefined: int
+    """Neurons without an angle: zero or not finite, before or after the step."""
+    num_zero_grad: int
+    """Neurons whose gradient was exactly zero, or missing."""
+    num_nonfinite_grad: int
+    """Neurons with NaN or inf in their gradient."""
+    num_skipped: int | None
+    """Updates of this layer that Nero has skipped so far; ``None`` for an optimiser that does not count."""
+    tolerance: float
+    """Drifts up to here are rounding."""
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every neuron obeys its constraint, as well as its dtype can express.
+
+        A neuron that is zero or not finite does not.
+        """
+        return not self.num_undefined and self.drift <= self.tolerance
+
+    @property
+    def drift(self) -> float:
+        """The larger of both drifts; 0 if nothing holds the neurons."""
+        return max(self.mean_drift or 0.0, self.norm_drift or 0.0)
+
+    @property
+    def max_over_lr(self) -> float | None:
+        """The largest angle over the learning rate; ``None`` where that rate is not an angle, or zero."""
+        return self.angle.max / self.lr if self.lr_is_angle and self.lr > 0 else None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text, one cell per column."""
+        measured = (self.angle.min, self.angle.median, self.angle.max, self.max_over_lr)
+        counts = (self.num_still, self.num_zero_grad, self.num_too_far)
+        return (
+            self.name,
+            f"{self.num_neurons:,}",
+            *map(number, (*measured, self.layer_relative_change)),
+            *(f"{count:,}" for count in counts),
+            number(self.mean_drift, tolerance=self.tolerance),
+            number(self.norm_drift, tolerance=self.tolerance),
+        )
 
 
 @dataclass(frozen=True)
@@ -45,14 +150,91 @@ class TurningReport:
         return [layer.name for layer in self.layers]
 
     def findings(self) -> list[str]:
-        """Say in sentences what deserves attention; nothing, if nothing does."""
-        return summarize_findings(self.layers)
+        """Say in sentences what deserves attention; nothing, if nothing does.
+
+        Of many layers with the same problem, the worst is named.
+        """
+        sentences = []
+        for check in _CHECKS:
+            found = [(check(layer), layer.name) for layer in self.layers]
+            alike = [(*problem, name) for problem, name in found if problem is not None]
+            more = ""
+            if len(alike) > _MAX_ALIKE:
+                more = f"; less so in {len(alike) - 1:,} other layers"
+                alike = [max(alike, key=lambda each: each[0])]
+            sentences += [f"{name}: {sentence}{more}" for _, sentence, name in alike]
+        return sentences
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON's types; what is not a finite number becomes ``None``."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        plain: dict[str, Any] = json_values(self)
         return plain
 
     def __str__(self) -> str:
         table = aligned([COLUMNS, *(layer.cells() for layer in self.layers)])
         return "\n".join([f"step {self.step:,}, angles in radians", table, *self.findings()])
+
+
+def read_summary(numbers: Mapping[str, Sequence[float]], **known: Any) -> LayerReport:
+    """Read what `summarise` has computed; ``known`` are the other fields of the report."""
+    fields: dict[str, Any] = {}
+    for name, values in numbers.items():
+        if len(values) > 1:
+            num, mean, low, high, *rest = values
+            quantiles, histogram = rest[: len(QUANTILES)], rest[len(QUANTILES) :]
+            counts = tuple(map(int, histogram))
+            fields[name] = Distribution(int(num), mean, low, high, tuple(quantiles), counts)
+        elif name.startswith("num_"):
+            fields[name] = int(values[0])
+        else:
+            is_absent = name.endswith("_drift") and values[0] < 0
+            fields[name] = None if is_absent else values[0]
+    return LayerReport(**fields, **known)
+
+
+def number(value: float | None, *, tolerance: float = 0.0) -> str:
+    """Return two digits of a number, or a dash; what is within the tolerance is a zero."""
+    if value is None or value != value:
+        return "-"
+    return f"{0 if value <= tolerance else value:.2g}"
+
+
+_Check: TypeAlias = Callable[[LayerReport], tuple[float, str] | None]
+"""From a layer to how bad it is, compared with other layers, and a sentence; or to nothing."""
+
+
+def _counted(field: str, what: str) -> _Check:
+    def check(layer: LayerReport) -> tuple[float, str] | None:
+        num = getattr(layer, field)
+        sentence = f"{num:,} of {layer.num_neurons:,} neurons {what}"
+        return (num / layer.num_neurons, sentence) if num else None
+
+    return check
+
+
+def _too_far(layer: LayerReport) -> tuple[float, str] | None:
+    ratio = f" ({layer.max_over_lr:.0f} x lr)" if layer.max_over_lr is not None else ""
+    what = f"turned by more than {layer.too_far:.2g} rad, one by {layer.angle.max:.2g}{ratio}"
+    return _counted("num_too_far", what)(layer)
+
+
+def _hardly(layer: LayerReport) -> tuple[float, str] | None:
+    median = layer.angle.median
+    sentence = f"half of the neurons turned by {median:.0e} rad or less"
+    return (-median, sentence) if 0 < median < HARDLY_RAD else None
+
+
+def _drift(layer: LayerReport) -> tuple[float, str] | None:
+    sentence = f"a neuron is off its constraint by {layer.drift:.1e}"
+    return (layer.drift, sentence) if layer.drift > layer.tolerance else None
+
+
+_CHECKS = (  # in the order of their sentences
+    _counted("num_nonfinite_grad", "had NaN or inf in their gradient"),
+    _counted("num_undefined", "are zero or not finite"),
+    _too_far,
+    _counted("num_zero_grad", "had no gradient"),
+    _counted("num_still", "did not turn"),
+    _hardly,
+    _drift,
+)

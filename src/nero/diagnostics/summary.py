@@ -18,13 +18,7 @@ HISTOGRAM_EDGES = (0.0, *(10 ** (k / 8) for k in range(-65, 6, 2)))
 
 
 def summarise(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
-    """Summarise the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it.
-
-    Args:
-        turns: what the step did to each neuron.
-        each: the parameter.
-        too_far: turns beyond this angle are counted.
-    """
+    """Summarise the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it."""
     # What is not a neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
     is_neuron = turns.present > 0
     angle, old, new = (
@@ -50,13 +44,7 @@ def summarise(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict
 
 
 def read_all(summaries: Sequence[Mapping[Any, Tensor]]) -> list[dict[Any, list[float]]]:
-    """Return the numbers of tensors on one or several devices, which we wait for once per device.
-
-    Example:
-        >>> from nero.diagnostics.summary import read_all
-        >>> read_all([{"angle": torch.tensor([0.5, 1.0])}, {"num_still": torch.tensor(3)}])
-        [{'angle': [0.5, 1.0]}, {'num_still': [3.0]}]
-    """
+    """Return the numbers of tensors on one or several devices, which we wait for once per device."""
     flat = [tensor.reshape(-1) for summary in summaries for tensor in summary.values()]
     numbers = torch.cat([each.to(flat[0]) for each in flat]).cpu()
     parts = iter(numbers.split([len(each) for each in flat]))

@@ -29,11 +29,12 @@ def step_(updates: Sequence[Update], backends: Mapping[str, SummingBackend]) -> 
         buffers.append(torch.cat([sums.flatten(), sums.new_full((1,), float(update.has_grad))]))
     reduced = all_reduce_flat(buffers, [update.reduce_over for update in updates])
     active, turns = [], []
-    for update, sums in zip(updates, reduced, strict=True):
+    for i, (update, sums) in enumerate(zip(updates, reduced, strict=True)):
         lr = torch.as_tensor(update.lr, dtype=sums.dtype, device=sums.device)
         lr = torch.where(sums[-1] > 0, lr, 0.0)  # on how many ranks it has a gradient
         active.append(update._replace(lr=lr))
         shape = update.state["exp_avg_norm"].shape
-        turns.append(plain.turn_of(active[-1], Gram(sums[:-1].view(-1, *shape))))
+        total = Gram(sums[:-1].view(-1, *shape), products[i].rows)
+        turns.append(plain.turn_of(active[-1], total))
     for name, places in by_backend.items():
         backends[name].apply_([active[i] for i in places], [turns[i] for i in places])

@@ -37,10 +37,9 @@ State: TypeAlias = dict[str, Tensor]
 class Resolved(NamedTuple):
     """What is worked out once for a parameter, and again when what it rests on changes."""
 
-    layout: tuple[Any, ...]
-    """The layout options of its group."""
-    options: Any
-    """The other options of its group, as `_read_options` returns them."""
+    param: Tensor
+    rests_on: tuple[Any, ...]
+    """The options of its group, and the parameter's dtype, device and shape."""
     neurons: Neurons
     hyper: Any
     backend: str
@@ -67,7 +66,7 @@ class RelativeOptimizer(Optimizer):
 
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
-        self._resolved: dict[Tensor, Resolved] = {}
+        self._resolved: dict[int, Resolved] = {}  # by position
         if isinstance(params, nn.Module):
             check_overrides(overrides, defaults)
             params = param_groups(params, overrides=overrides)
@@ -80,7 +79,7 @@ class RelativeOptimizer(Optimizer):
         """Update all parameters of one step, in place."""
 
     def _read_options(self, group: Group) -> Any:
-        """Return the options of a group that an update needs, or raise; the same while they are equal."""
+        """Return the options of a group that an update needs, or raise if one is invalid."""
         return group
 
     def _hyper(self, options: Any, neurons: Neurons) -> Any:
@@ -128,9 +127,7 @@ class RelativeOptimizer(Optimizer):
             for param in group["params"]:
                 state: State = self.state.get(param, {})
                 if state and not state["step"].is_meta and not state["step"].any():
-                    self.state[param] = self._new_state(
-                        param.detach(), self._worked_out(param, group)
-                    )
+                    self.state[param] = self._new_state(param.detach(), self._resolve(param, group))
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -151,10 +148,13 @@ class RelativeOptimizer(Optimizer):
                 loss = closure()
         updates: list[Update] = []
         position = 0
+        is_traced = torch.compiler.is_compiling()
         for group in self.param_groups:
-            options, lr = self._read_options(group), _scalar(group["lr"])
+            options, lr = self._group_options(group), _scalar(group["lr"])
             for place, param in enumerate(group["params"]):
-                update = self._as_update(param, group, place, options, lr, position)
+                # A compiler would have to guard what is kept.
+                known = None if is_traced else self._resolved.get(position)
+                update = self._as_update(param, group, place, options, lr, position, known)
                 if update is not None:
                     updates.append(update)
                 position += 1
@@ -168,10 +168,9 @@ class RelativeOptimizer(Optimizer):
         and those that came get theirs at the next step, because making it may project them.
         """
         members = {param for group in self.param_groups for param in group["params"]}
-        for known in (self.state, self._resolved):
-            for key in [*known]:
-                if isinstance(key, Tensor) and key not in members:
-                    del known[key]
+        for key in [*self.state]:
+            if isinstance(key, Tensor) and key not in members:
+                del self.state[key]
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -195,7 +194,7 @@ class RelativeOptimizer(Optimizer):
                 for (param, name), key in zip(named_params(group), options["params"], strict=True):
                     kept = state_dict["state"].get(key)
                     if kept and not param.is_meta:
-                        fresh = self._new_state(param.detach(), self._worked_out(param, options))
+                        fresh = self._new_state(param.detach(), self._resolve(param, options))
                         states[param] = restored_state(
                             fresh, kept, self.state_specs, name, type(self)
                         )
@@ -222,16 +221,29 @@ class RelativeOptimizer(Optimizer):
                     group.setdefault(key, value)
 
     def _as_update(
-        self, param: Tensor, group: Group, place: int, options: Any, lr: Any, position: int
+        self,
+        param: Tensor,
+        group: Group,
+        place: int,
+        options: tuple[Any, ...],
+        lr: float | Tensor,
+        position: int,
+        known: Resolved | None,
     ) -> Update | None:
         """Return a parameter as this step sees it; ``None`` if it is frozen or has no gradient."""
-        state, grad = self._prepare(param, group, place), param.grad
-        if grad is None and param.is_meta:
-            warn_no_storage(param_name(group, place))
-        if not state or not param.requires_grad:
-            return None
-        known = self._resolve(param, group, options)
-        if grad is None and not known.reduce_over:
+        grad = param.grad
+        state: State | None = self.state.get(param)
+        rests_on = options, param.dtype, param.device, param.shape
+        if known is None or not state or known.rests_on != rests_on or known.param is not param:
+            state = self._prepare(param, group, place)
+            if grad is None and param.is_meta:
+                warn_no_storage(param_name(group, place))
+            if not state:
+                return None
+            known = self._resolve(param, group)
+            if not torch.compiler.is_compiling():
+                self._resolved[position] = known
+        if not param.requires_grad or (grad is None and not known.reduce_over):
             return None
         if grad is not None and grad.layout != torch.strided:
             raise_sparse(param_name(group, place))
@@ -251,12 +263,11 @@ class RelativeOptimizer(Optimizer):
         if state and _fits(state, param):
             return state
         if state and not any(tensor.is_meta for tensor in state.values()):
-            self._resolved.pop(param, None)
             state = {key: _moved(tensor, param) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
             self._check_param(param, group, param_name(group, place))
             with torch.no_grad():
-                known = self._resolve(param, group, self._read_options(group))
+                known = self._resolve(param, group)
                 state = self._new_state(param, known)
                 self._on_new_param(param, known, state)
         else:
@@ -264,21 +275,18 @@ class RelativeOptimizer(Optimizer):
         self.state[param] = state
         return state
 
-    def _resolve(self, param: Tensor, group: Group, options: Any) -> Resolved:
-        """Return what is worked out once for a parameter."""
-        if torch.compiler.is_compiling():  # a compiler would have to guard what is kept
-            return self._worked_out(param, group)
-        known = self._resolved.get(param)
-        if known is None or known.options is not options or known.layout != layout_options(group):
-            known = self._resolved[param] = self._worked_out(param, group)
-        return known
+    def _group_options(self, group: Group) -> tuple[Any, ...]:
+        """Return all options of a group that what is resolved rests on."""
+        layout = group["role"], group["neuron_dims"], group["num_groups"]
+        return self._read_options(group), layout, group.get("fused")
 
-    def _worked_out(self, param: Tensor, group: Group) -> Resolved:
-        options, neurons = self._read_options(group), neurons_from_options(group, param.shape)
-        hyper = self._hyper(options, neurons)
+    def _resolve(self, param: Tensor, group: Group) -> Resolved:
+        """Work out what a step has to know of a parameter, beside its values."""
+        options, neurons = self._group_options(group), neurons_from_options(group, param.shape)
+        hyper = self._hyper(options[0], neurons)
         return Resolved(
-            layout_options(group),
-            options,
+            param,
+            (options, param.dtype, param.device, param.shape),
             neurons,
             hyper,
             backend=self._backend(to_local(param), group),
@@ -308,11 +316,6 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
-
-
-def layout_options(group: Group) -> tuple[Any, ...]:
-    """Return the options of a group that make up its layout."""
-    return group["role"], group["neuron_dims"], group["num_groups"]
 
 
 def _needed_state(state: State, keys: Sequence[str], name: str) -> State:

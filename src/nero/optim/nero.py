@@ -188,7 +188,7 @@ class Nero(RelativeOptimizer):
     def _read_options(self, group: Group) -> Hyper:
         if torch.compiler.is_compiling():
             return Hyper.read(group)
-        values = option_values(group), group["fused"]
+        values = option_values(group)
         known = self._options.get(id(group))
         if known is None or known[0] != values:
             known = self._options[id(group)] = values, Hyper.read(group)
@@ -210,24 +210,26 @@ class Nero(RelativeOptimizer):
         project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)
 
     def _update(self, updates: list[Update]) -> None:
-        by_backend: dict[str, list[Update]] = {}
-        for update in updates:
-            if update.hyper.nonfinite == "raise" and not torch.isfinite(update.grad).all():
-                raise FloatingPointError(
-                    f"the gradient of {name_at(self.param_groups, update.position)} is not finite; nothing "
-                    "was updated"
-                )
-            by_backend.setdefault("shared" if update.reduce_over else update.backend, []).append(
-                update
-            )
-        shared = by_backend.pop("shared", None)
+        if any(group["nonfinite"] == "raise" for group in self.param_groups):
+            self._check_finite(updates)
+        shared = [update for update in updates if update.reduce_over]
         if shared:
             from nero import distributed
 
             traced = {"cpu": plain, "plain": plain} if torch.compiler.is_compiling() else None
             distributed.step_(shared, traced or self._summing_backends)
-        for name, mine in by_backend.items():
+            updates = [update for update in updates if not update.reduce_over]
+        for name in dict.fromkeys([update.backend for update in updates]):
+            mine = [update for update in updates if update.backend == name]
             if name == "cpu" and torch.compiler.is_compiling():
                 operator.step_(mine)
             else:
                 self._backends[name].step_(mine)
+
+    def _check_finite(self, updates: list[Update]) -> None:
+        for update in updates:
+            if update.hyper.nonfinite == "raise" and not torch.isfinite(update.grad).all():
+                name = name_at(self.param_groups, update.position)
+                raise FloatingPointError(
+                    f"the gradient of {name} is not finite; nothing was updated"
+                )

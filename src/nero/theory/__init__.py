@@ -7,13 +7,11 @@ reads the model.
 
 from nero.theory.caps import log_cap_lower_bound, log_cap_measure
 from nero.theory.generalisation import (
+    ErrorBound,
     GeneralisationBound,
     generalisation_bound,
-    log_version_space,
-)
-from nero.theory.pac_bayes import (
-    ErrorBound,
     log_solutions_needed,
+    log_version_space,
     pac_bayes_bound,
     samples_needed,
 )

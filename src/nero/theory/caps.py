@@ -3,13 +3,6 @@ r"""How much of a sphere lies within an angle of one of its points.
 Rotating a neuron by up to an angle alpha moves it within a cap of its sphere. Balanced neurons of
 fan-in d live on a sphere of d - 2 dims (section 6.2), so a cap is a tiny part of the whole: its
 measure soon leaves the range of float64, and everything here is a logarithm.
-
-The cap of angular radius alpha <= pi/2 on a sphere of p dims has the share
-
-    1/2 * I(sin^2 alpha; p/2, 1/2)
-
-where I is the regularised incomplete beta function. Its continued fraction is fast on one side of
-the mean of the beta distribution, and that of ``1 - I`` on the other.
 """
 
 import math
@@ -25,7 +18,8 @@ def log_cap_measure(angle_rad: float, *, sphere_dim: int) -> float:
       = \ln \tfrac{1}{2} I_{\sin^2 \alpha} \bigl( \tfrac{p}{2}, \tfrac{1}{2} \bigr)
     $$
 
-    Beyond a right angle, the cap is all but the opposite one.
+    where I is the regularised incomplete beta function. Beyond a right angle, the cap is all but the
+    opposite one.
 
     Args:
         angle_rad: the angular radius alpha, from 0 to pi.
@@ -65,11 +59,7 @@ def log_cap_lower_bound(angle_rad: float, *, sphere_dim: int) -> float:
     $$
 
     Small caps are larger than this by a factor of nearly two for every dim: see
-    [`log_cap_measure`][nero.theory.log_cap_measure].
-
-    Args:
-        angle_rad: the angular radius alpha, from 0 to pi.
-        sphere_dim: dims of the sphere itself.
+    [`log_cap_measure`][nero.theory.log_cap_measure], which takes the same arguments.
 
     Example:
         >>> from nero.theory import log_cap_lower_bound
@@ -93,7 +83,11 @@ def check_cap(angle_rad: float, sphere_dim: int) -> None:
 
 
 def _log_beta_half(a: float, angle_rad: float) -> float:
-    """Compute ``ln I(sin^2 angle; a, 1/2)``, for angles up to pi/2."""
+    """Compute ``ln I(sin^2 angle; a, 1/2)``, for angles up to pi/2.
+
+    The continued fraction of I is fast on one side of the mean of the beta distribution, and that of
+    ``1 - I`` on the other.
+    """
     x, y = math.sin(angle_rad) ** 2, math.cos(angle_rad) ** 2  # x + y = 1, each to its last digit
     # x^a * (1-x)^(1/2) / B(a, 1/2), with B(a, 1/2) = sqrt(pi) * Gamma(a) / Gamma(a + 1/2)
     log_front = 2 * a * _log_sin(angle_rad) + 0.5 * math.log(y / math.pi) + _log_gamma_step(a)

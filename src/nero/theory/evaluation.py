@@ -23,17 +23,8 @@ LossFn: TypeAlias = Callable[[nn.Module], Tensor]
 def evaluate(model: nn.Module, function: LossFn, weights: Mapping[str, Tensor]) -> Tensor:
     """Compute ``function(model)`` as if the model's parameters were ``weights``.
 
-    Args:
-        model: the model; neither it nor the state of random numbers is changed.
-        function: what to compute.
-        weights: tensors by parameter name; what is not named keeps its value.
-
-    Example:
-        >>> from nero.theory.evaluation import evaluate
-        >>> layer = nn.Linear(2, 1, bias=False)
-        >>> other = {"weight": torch.tensor([[3.0, 4.0]])}
-        >>> evaluate(layer, lambda model: model(torch.ones(2)).sum(), other)
-        tensor(7.)
+    Parameters that ``weights`` does not name keep their values. Neither the model nor the state of random
+    numbers is changed.
     """
     stand_ins = {f"model.{name}": buffer.clone() for name, buffer in model.named_buffers()}
     stand_ins |= {f"model.{name}": weight for name, weight in weights.items()}
@@ -43,15 +34,7 @@ def evaluate(model: nn.Module, function: LossFn, weights: Mapping[str, Tensor]) 
 
 
 def kept_random_state(model: nn.Module) -> AbstractContextManager[None]:
-    """Return a context that restores the state of random numbers when it ends.
-
-    Example:
-        >>> from nero.theory.evaluation import kept_random_state
-        >>> with kept_random_state(nn.Linear(1, 1)):
-        ...     first = torch.rand(1)
-        >>> bool(torch.rand(1) == first)
-        True
-    """
+    """Return a context that restores the state of random numbers when it ends."""
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     return torch.random.fork_rng(sorted(devices))
 
@@ -62,13 +45,6 @@ def loss_and_gradients(
     """Compute the loss at ``weights``, and its gradient with respect to each of them.
 
     No ``.grad`` is written. A parameter that the loss does not depend on has a gradient of zero.
-
-    Example:
-        >>> from nero.theory.evaluation import loss_and_gradients
-        >>> layer = nn.Linear(1, 1, bias=False)
-        >>> other = {"weight": torch.ones(1, 1)}
-        >>> loss_and_gradients(layer, lambda model: model.weight.square().sum(), other)
-        (1.0, {'weight': tensor([[2.]])})
     """
     leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
     with torch.enable_grad():
@@ -88,14 +64,7 @@ def loss_and_gradients(
 
 
 def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> None:
-    """Raise if the names or shapes of ``named`` are not those of parameters that one process holds.
-
-    Example:
-        >>> from nero.theory.evaluation import check_names
-        >>> check_names(nn.Linear(2, 1), {"wieght": torch.zeros(1, 2)})
-        Traceback (most recent call last):
-        ValueError: the model has no parameter `wieght`; the names are: weight, bias
-    """
+    """Raise if the names or shapes of ``named`` are not those of parameters that one process holds."""
     params = dict(model.named_parameters())
     for name, tensor in named.items():
         if name not in params:

@@ -1,10 +1,8 @@
 r"""How far all neurons may turn at once before the network errs (Definition 6).
 
 A solution with zero training error is alpha-robust if all neurons may be rotated *arbitrarily* by
-up to alpha without an error. To show that a network is not alpha-robust, one rotation is enough. So
-the search here tries to break the network: from random rotations it follows the gradient of a
-sample's margin, with every neuron kept within the angle, and it halves the interval between angles
-at which that failed and worked.
+up to alpha without an error. To show that a network is not alpha-robust, one rotation is enough, so
+the search here tries to break the network.
 """
 
 import math
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 
 from nero.functional import BALANCED, Sphere
 from nero.layout import Overrides
-from nero.theory.turnable import TurnableNeurons, Weights
+from nero.theory.rotation import TurnableNeurons, Weights
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,17 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_optimizers_argument(parser: argparse.ArgumentParser, known: Mapping[str, object]) -> None:
+    """Add the names of the optimisers to compare, all of those that are ``known`` by default."""
+    parser.add_argument(
+        "--optimizers",
+        type=names_of(known),
+        default=",".join(known),
+        metavar="NAME,...",
+        help="optimisers to compare (default: %(default)s)",
+    )
+
+
 def number_between(text: str, smallest: float, largest: float, what: str) -> float:
     """Read a number, both ends allowed; ``what`` is what the message calls it."""
     try:

@@ -10,6 +10,7 @@ Needs the extra `nero-optim[cpu]`.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ from nero.backends.geometry import Geometry, scatters_noise, update_geometry
 from nero.core.gram import Gram, gram_keys
 from nero.core.precision import sum_dtype
 from nero.core.rule import Turn
+from nero.core.spec import STATE
 from nero.core.update import Update
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class CpuBackend:
         plan = self._plan_for(updates, Plan)
         for table in plan.tables:
             table.renew(updates)
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         for table in plan.tables:
             table.finish()
         if plan.others:
@@ -57,7 +60,8 @@ class CpuBackend:
         plan = self._plan_for(updates, SharedPlan)
         for table in plan.tables:
             table.renew(updates, "sum_columns")
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         return [
             plain.gram_of(update) if i in plan.others else Gram(plan.buffers[i].gram)
             for i, update in enumerate(updates)
@@ -77,7 +81,8 @@ class CpuBackend:
             plain.write_state_(updates[i], turn)
         for table in plan.tables:
             table.renew(updates, "write_columns")
-        _run(plan.tables)
+        with _shared_out(plan.tables) as todo:
+            _take(todo)
         for table in plan.tables:
             increment_version(table.weights)
 
@@ -97,7 +102,6 @@ def _signature(update: Update) -> tuple[object, ...]:
         update.position,
         weight.data_ptr(),
         weight.dtype,
-        weight.shape,
         weight.stride(),
         grad.dtype,
         grad.stride(),
@@ -120,15 +124,24 @@ class Plan:
         """Of neurons that ranks share, what lies between their sums and their new rows."""
         for i, update in enumerate(updates):
             geometry = None if why_not(update.weight) else update_geometry(update)
-            if geometry is None or update.weight.numel() == 0 or scatters_noise(update):
+            if (
+                geometry is None
+                or update.weight.numel() == 0
+                or scatters_noise(update)
+                or not self._can_walk(update)
+            ):
                 self.others.append(i)
-            else:
-                kernel, geometry = self._kernel(update, geometry)
-                key = kernel, update.weight.dtype
-                walkable.setdefault(key, []).append((i, update, geometry))
+                continue
+            kernel, geometry = self._kernel(update, geometry)
+            key = kernel, update.weight.dtype
+            walkable.setdefault(key, []).append((i, update, geometry))
         self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
         # The longest first, so that threads finish together.
         self.tables.sort(key=lambda table: -table.size)
+
+    def _can_walk(self, update: Update) -> bool:
+        """Tell whether there is a kernel for such an update."""
+        return True
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         """Choose the kernel of an update, and the loops that it needs."""
@@ -153,6 +166,10 @@ class Buffers(NamedTuple):
 
 class SharedPlan(Plan):
     """The same for neurons that ranks share, which are summed in one pass and written in another."""
+
+    def _can_walk(self, update: Update) -> bool:
+        # The kernels between which sums are added up know weights and gradients only.
+        return all(STATE[key].shape != "per element" for key in update.state)
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         return "sum_columns", geometry.as_columns()
@@ -238,11 +255,9 @@ class Table:
         mine = [updates[i] for i in self._indices]
         self._records["grad"] = [update.grad.data_ptr() for update in mine]
         if kernel is None:  # where ranks share neurons, coefficients have the rate inside
-            rates: dict[int, float] = {}
-            for update in mine:
-                if id(update.lr) not in rates:
-                    rates[id(update.lr)] = float(update.lr)
-            self._records["lr"] = [rates[id(update.lr)] for update in mine]
+            rates = {id(lr): lr for lr in [update.lr for update in mine]}  # to read each once
+            numbers = {key: float(lr) for key, lr in rates.items()}
+            self._records["lr"] = [numbers[id(update.lr)] for update in mine]
 
     def finish(self) -> None:
         """Count the step."""
@@ -251,13 +266,14 @@ class Table:
         increment_version(self.weights)
 
 
-def _run(tables: Sequence[Table]) -> None:
-    """Run all pieces on as many threads as torch would use."""
+@contextmanager
+def _shared_out(tables: Sequence[Table]) -> Iterator[Iterator[tuple[Table, Any]]]:
+    """Let as many threads as torch would use take pieces, beside the one that does so itself inside."""
     pieces = [(table, piece) for table in tables for piece in table.pieces]
     todo = iter(pieces)
     num_threads = min(torch.get_num_threads(), len(pieces))
     helpers = [_pool(os.getpid(), num_threads).submit(_take, todo) for _ in range(num_threads - 1)]
-    _take(todo)
+    yield todo
     for helper in helpers:
         helper.result()
 

@@ -3,9 +3,7 @@
 import time
 from typing import Any
 
-from nero.diagnostics.findings import HARDLY_RAD
-from nero.diagnostics.layer_report import COLUMNS, LayerReport
-from nero.diagnostics.report import TurningReport
+from nero.diagnostics.report import COLUMNS, HARDLY_RAD, LayerReport, TurningReport
 from nero.diagnostics.sinks.sink import require
 
 

@@ -7,21 +7,25 @@ alone meanwhile.
 import argparse
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
+from nero.numbers import human_bytes
+from nero.tables import aligned
 from nero.tools.arguments import (
     CommandError,
     add_json_argument,
+    add_optimizers_argument,
     list_of,
     names_of,
     number_between,
     whole_number,
 )
-from nero.tools.bench.competitors import COMPETITORS, Competitor
-from nero.tools.bench.report import Report
-from nero.tools.bench.run import Options, measure_model
+from nero.tools.bench.competitors import COMPETITORS, REFERENCES, Competitor
+from nero.tools.bench.run import ModelResult, Options, StepResult, measure_model
+from nero.tools.bench.timing import Spread
 from nero.tools.environment import environment
 from nero.tools.models import MODELS
 from nero.tools.output import print_or_write, progress
@@ -40,13 +44,7 @@ def add_arguments(
         metavar="NAME,...",
         help=f"models whose parameters are stepped: {', '.join(MODELS)} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--optimizers",
-        type=names_of(competitors),
-        default=",".join(competitors),
-        metavar="NAME,...",
-        help="optimisers to compare (default: %(default)s)",
-    )
+    add_optimizers_argument(parser, competitors)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument(
@@ -88,15 +86,15 @@ def run(args: argparse.Namespace) -> None:
     write_report(make_report(args, COMPETITORS), args.json)
 
 
-def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> Report:
-    """Measure every model with every number of threads."""
+def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> dict[str, Any]:
+    """Measure every model with every number of threads; return what becomes JSON."""
     if args.device == "cuda" and not torch.cuda.is_available():
         raise CommandError("torch sees no CUDA device")
     chosen = {name: competitors[name] for name in args.optimizers}
     # On a GPU the number of CPU threads hardly matters: once is enough.
     threads = args.threads if args.device == "cpu" else args.threads[-1:]
     evict = {} if args.evict_mb is None else {"evict_bytes": int(args.evict_mb * 2**20)}
-    report = Report(environment(args.device))
+    report = {**environment(args.device), "results": []}
     for name, num in itertools.product(args.shapes, threads):
         options = Options(
             dtype=getattr(torch, args.dtype),
@@ -108,17 +106,59 @@ def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor])
         )
         with progress(f"{name}, {num} threads") as show:
             result = measure_model(name, MODELS[name], chosen, options, on_progress=show)
-        report.results.append(result)
+        report["results"].append(result)
     return report
 
 
-def write_report(report: Report, path: str | None) -> None:
+def write_report(report: dict[str, Any], path: str | None) -> None:
     """Print the tables below a line about the machine, or write JSON: see `print_or_write`."""
-    env = report.environment
-    machine = env["machine"]["gpu"] or env["machine"]["cpu"]
-    versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
-    text = f"{env['date']}, {machine}\n{versions}\n\n{report.tables()}"
-    print_or_write(text, report.as_dict(), path)
+    machine = report["machine"]["gpu"] or report["machine"]["cpu"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    heading = f"{report['date']}, {machine}\n{versions}"
+    print_or_write("\n\n".join([heading, *map(table, report["results"])]), report, path)
+
+
+def table(result: ModelResult) -> str:
+    """Return one model's table, fit for a terminal or a mail."""
+    steps = result.optimizers
+    references = [r for r in REFERENCES if any(r in step.ratios for step in steps.values())]
+    header = ["optimiser", "ms", "quartiles", *(f"x {r}" for r in references)]
+    rows = [[*header, "state", "temporary", "left out"]]
+    rows += [_row(name, s, references, result.parameter_bytes) for name, s in steps.items()]
+    threads = f"{result.threads} thread{'s' * (result.threads > 1)}"
+    where = threads if result.device == "cpu" else result.device
+    lines = [
+        f"{result.model}: {result.num_parameters:,} parameters, {result.dtype}, {where}",
+        aligned(rows),
+    ]
+    lines += [
+        f"{name} changed only {step.share_changed:.0%} of the weights: its time says nothing, "
+        "and it is no reference"
+        for name, step in steps.items()
+        if not step.does_the_work
+    ]
+    disturbed = [n for n, step in steps.items() if step.num_disturbed > step.num_samples / 2]
+    if disturbed:
+        lines.append(f"other load disturbed most samples of {', '.join(disturbed)}: run it again")
+    lines += [f"{name} was not measured: {why}" for name, why in result.left_out.items()]
+    return "\n".join(lines)
+
+
+def _row(name: str, step: StepResult, references: Sequence[str], parameter_bytes: int) -> list[str]:
+    ms = step.milliseconds
+    return [
+        name,
+        "-" if ms is None else f"{ms.median:.3g}" if ms.median < 100 else f"{ms.median:.0f}",
+        "-" if ms is None else f"{ms.low:.3g} to {ms.high:.3g}",
+        *(_ratio(step.ratios.get(r)) for r in references),
+        human_bytes(step.state_bytes),
+        f"{step.temporary_bytes / parameter_bytes:.2%}",
+        f"{step.num_disturbed}/{step.num_samples}",
+    ]
+
+
+def _ratio(ratio: Spread | None) -> str:
+    return "-" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _non_negative(text: str) -> float:

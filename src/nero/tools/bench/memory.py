@@ -74,15 +74,13 @@ def batches_that_fit(
     shared = [n for n in competitors if n in always]
     if not fits(shared):
         return [], [*competitors]
-    batches, misfits = [shared], []
+    batches, misfits = [[*shared]], []
     for name in (n for n in competitors if n not in always):
-        if not fits([*shared, name]):
-            misfits.append(name)
-            continue
-        home = next((batch for batch in batches if fits([*batch, name])), None)
-        if home is None:
+        if fits([*batches[-1], name]):
+            batches[-1].append(name)
+        elif fits([*shared, name]):
             batches.append([*shared, name])
         else:
-            batches[batches.index(home)] = [*home, name]
+            misfits.append(name)
     order = [*competitors]
     return [sorted(batch, key=order.index) for batch in batches if batch], misfits

@@ -24,9 +24,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
-
-_T = TypeVar("_T")
 
 # A sample is disturbed if a probe next to it took this much longer than a quick one, ...
 PROBE_LIMIT = 1.25
@@ -65,13 +62,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Return median and quartiles, or ``None`` if there are no values.
-
-    Example:
-        >>> from nero.tools.bench.timing import spread
-        >>> spread([3.0, 1.0, 2.0, 5.0, 4.0])
-        Spread(median=3.0, low=2.0, high=4.0, num=5)
-    """
+    """Return median and quartiles, or ``None`` if there are no values."""
     if not values:
         return None
     several = values if len(values) > 1 else [*values, *values]
@@ -163,25 +154,6 @@ def interleave(
     finally:
         gc.enable()
     return Timings(samples)
-
-
-def calm_rounds(run: Callable[[int], _T], *, rounds: int) -> tuple[list[_T], int]:
-    """Return ``rounds`` undisturbed results of ``run(round)``, and how many rounds were left out.
-
-    For work whose rounds are compared whole, such as training steps. Left out are rounds in which other
-    processes used the machine, and round 0, which warms up; at most twice as many rounds are run.
-    """
-    results: list[_T] = []
-    others, num_disturbed = OthersClock(), 0
-    for num in range(2 * rounds + 1):
-        result = run(num)
-        is_calm = others.share() <= OTHERS_LIMIT
-        if num > 0 and is_calm:
-            results.append(result)
-        num_disturbed += num > 0 and not is_calm
-        if len(results) == rounds:
-            break
-    return results, num_disturbed
 
 
 def _order(names: list[str], num: int) -> list[str]:

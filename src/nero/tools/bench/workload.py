@@ -13,15 +13,6 @@ class Workload:
     All competitors step the same tensors: copies of a model lie elsewhere in memory, and large ones do not
     all fit. The gradients move by a cache line before every step, as those of a real training loop do
     after ``zero_grad()``, so that an optimiser which remembers their addresses pays for it here too.
-
-    Example:
-        >>> from nero.tools.bench.workload import Workload
-        >>> model = nn.Linear(3, 2)
-        >>> workload = Workload(model, dtype=torch.float32, device="cpu")
-        >>> before = model.weight.grad.data_ptr()
-        >>> workload.move_gradients_()
-        >>> model.weight.grad.data_ptr() - before
-        64
     """
 
     def __init__(self, model: nn.Module, *, dtype: torch.dtype, device: str) -> None:

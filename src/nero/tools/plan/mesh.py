@@ -12,13 +12,7 @@ MAX_RANKS = 2**18
 
 @dataclass(frozen=True)
 class Ranks:
-    """The sizes of the axes of a device mesh; an axis of size one does nothing.
-
-    Example:
-        >>> from nero.tools.plan.mesh import Ranks
-        >>> Ranks(replicate=16, fsdp=128, tp=8).size
-        16384
-    """
+    """The sizes of the axes of a device mesh; an axis of size one does nothing."""
 
     replicate: int = 1
     """Copies of everything: DDP by itself, HSDP together with ``fsdp``."""
@@ -54,11 +48,6 @@ def parse_ranks(text: str) -> Ranks:
 
     Raises:
         CommandError: if ``text`` is not of the form ``replicate=2,fsdp=8,tp=4``, any subset of it.
-
-    Example:
-        >>> from nero.tools.plan.mesh import parse_ranks
-        >>> parse_ranks("fsdp=128,tp=8")
-        Ranks(replicate=1, fsdp=128, tp=8)
     """
     sizes: dict[str, int] = {}
     for part in text.split(","):

@@ -4,18 +4,19 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nero.baselines import Lamb
 from nero.optim import Nero
 from nero.tools.arguments import CommandError
 from nero.tools.optimizers import Build, muon, num_bytes, state_bytes
-from nero.tools.plan.count import CountTraffic
 from nero.tools.plan.mesh import Ranks
 from nero.tools.plan.shard import on_meta, shard_
 
@@ -25,6 +26,8 @@ OPTIMIZERS: Mapping[str, Build] = {
     "lamb": lambda model: [Lamb(model)],
     "muon": muon,
 }
+_NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
+_NOT_SENDING = {"wait_tensor", "_wrap_tensor_autograd"}
 
 
 @dataclass(frozen=True)
@@ -69,29 +72,11 @@ def plan(
     """Count what a step costs on every rank, without the ranks and without memory for the weights.
 
     The model is cut among ``ranks`` on the meta device, in a process group of torch's that sends nothing,
-    and every optimiser takes one whole step on what rank 0 holds.
-
-    Args:
-        model: any model; it is copied first.
-        ranks: the mesh.
-        name: what the result calls the model.
-        optimizers: names of `OPTIMIZERS`.
-        on_progress: called with what is being done.
+    and every optimiser takes one whole step on what rank 0 holds. One that cannot take a step on this mesh,
+    such as torch's Muon with more ranks than rows, is left out, and ``left_out`` says why.
 
     Raises:
         CommandError: if the model cannot be cut so, or a process group exists already.
-
-    Note:
-        An optimiser that cannot take a step on this mesh, such as torch's Muon with more ranks than rows,
-        is left out, and ``left_out`` says why.
-
-    Example:
-        >>> from nero.tools.models import MODELS
-        >>> from nero.tools.plan.mesh import Ranks
-        >>> from nero.tools.plan.simulate import plan
-        >>> costs = plan(MODELS["llama-tiny"](), Ranks(fsdp=4), optimizers=["nero", "adamw"]).costs
-        >>> costs["nero"].num_collectives, costs["nero"].state_bytes, costs["adamw"].state_bytes
-        (0, 1092, 39316)
     """
     with fake_ranks(ranks.size):
         on_progress("cutting")
@@ -130,6 +115,39 @@ def step_cost(
         collectives=dict(traffic.calls),
         seconds=time.perf_counter() - start,
     )
+
+
+class CountTraffic(TorchDispatchMode):
+    """Inside this context every collective is counted, and still done.
+
+    A collective counts with the larger of what goes in and what comes out: the buffer of an all-reduce, the
+    result of an all-gather, the input of a reduce-scatter. What crosses a wire depends on the algorithm.
+    """
+
+    def __init__(self, on_collective: Callable[[int], None] = lambda _: None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: Counter[str] = Counter()
+        """How many collectives of each kind."""
+        self.num_bytes = 0
+        self._on_collective = on_collective
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        # A DTensor is asked first, so that the collectives that it issues come back here.
+        if any(hasattr(kind, "full_tensor") for kind in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        if func.namespace in _NAMESPACES and name not in _NOT_SENDING:
+            self.calls[name] += 1
+            self.num_bytes += max(map(num_bytes, (*args, out)))
+            self._on_collective(self.calls.total())
+        return out
 
 
 @contextlib.contextmanager

@@ -1,0 +1,129 @@
+"""Numbers as readers see them."""
+
+import math
+import re
+from html import escape
+
+from nero.numbers import human_bytes
+from nero_lab.report.rates import Rate
+
+MINUS = "\N{MINUS SIGN}"
+NOTHING = "\N{EN DASH}"
+"""What a cell has that has no number."""
+
+
+def number(value: float) -> str:
+    """Write a number with four digits.
+
+    Example:
+        >>> number(172.994), number(20053000000.0), number(-2.0) == MINUS + "2.000"
+        ('173.0', '2.005e+10', True)
+    """
+    if math.isnan(value):
+        return NOTHING
+    is_short = value == 0 or 1e-3 <= abs(value) < 1e5
+    text = f"{abs(value):#.4g}".rstrip(".") if is_short else f"{abs(value):.4g}"
+    return f"{MINUS}{text}" if value < 0 else text
+
+
+def plain(text: str) -> str:
+    r"""Write text so that Markdown takes none of it for a sign.
+
+    Example:
+        >>> plain("<class>/*.JPEG")
+        '&lt;class&gt;/\\*.JPEG'
+    """
+    return re.sub(r"([*_`\\[\]])", r"\\\1", escape(text, quote=False))
+
+
+def capitalised(text: str) -> str:
+    """Write the first letter large, and leave the others."""
+    return text[:1].upper() + text[1:]
+
+
+def seeds(count: int) -> str:
+    """Write a number of seeds.
+
+    Example:
+        >>> seeds(1), seeds(3)
+        ('1 seed', '3 seeds')
+    """
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def span(first: str, last: str) -> str:
+    """Write a range, or what it begins with if that is its end, too.
+
+    Example:
+        >>> span("1", "3"), span("2", "2")
+        ('1 to 3', '2')
+    """
+    return " to ".join(dict.fromkeys((first, last)))
+
+
+def mean(rate: Rate) -> str:
+    """Write the mean over seeds, or how many runs diverged."""
+    return diverged(rate) if rate.num_diverged else number(rate.mean)
+
+
+def diverged(rate: Rate) -> str:
+    """Write how many runs diverged."""
+    if rate.num_seeds == 1:
+        return "the only run diverged"
+    return f"{rate.num_diverged} of {rate.num_seeds} runs diverged"
+
+
+def spread(rate: Rate) -> str:
+    """Write the range over the seeds that did not diverge, if there are several."""
+    finite = list(filter(math.isfinite, rate.values))
+    return f"{number(min(finite))} to {number(max(finite))}" if len(finite) > 1 else NOTHING
+
+
+def in_words(rate: Rate) -> str:
+    """Write a score in a sentence: mean, range and number of seeds."""
+    if rate.num_diverged:
+        others = " and ".join(number(value) for value in rate.values if math.isfinite(value))
+        return diverged(rate) + (f", others {others}" if others else "")
+    if rate.num_seeds == 1:
+        return f"{number(rate.mean)} (1 seed)"
+    return f"{number(rate.mean)} ({spread(rate)}, {seeds(rate.num_seeds)})"
+
+
+def best_in_words(rate: Rate) -> str:
+    """Write the score at the best rate, and of how many it is the best."""
+    return f"{in_words(rate)} at lr {rate.lr:g}, {choice(rate)}"
+
+
+def choice(rate: Rate) -> str:
+    """Write of how many rates the best is the best, and whether a better one may lie beyond them."""
+    if rate.num_rates < 2:
+        return "the only rate"
+    end = f" and the {rate.end_of_rates} of them" if rate.end_of_rates else ""
+    return f"best of {rate.num_rates} rates{end}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time with a unit that suits it.
+
+    Example:
+        >>> duration(0.0123), duration(75.0), duration(7200.0)
+        ('12.3 ms', '1.2 min', '2.0 h')
+    """
+    if math.isnan(seconds):
+        return NOTHING
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    unit, length = next(
+        (unit, length) for unit, length in (("h", 3600), ("min", 60), ("s", 1)) if seconds >= length
+    )
+    return f"{seconds / length:.1f} {unit}"
+
+
+def size(num_bytes: float) -> str:
+    """Write a number of bytes, if it is known.
+
+    Example:
+        >>> size(2228), size(math.nan) == NOTHING
+        ('2.23 kB', True)
+    """
+    return NOTHING if math.isnan(num_bytes) else human_bytes(num_bytes)

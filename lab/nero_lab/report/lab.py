@@ -1,0 +1,9 @@
+"""What the report takes from the rest of the lab, in one place."""
+
+from nero_lab.engine import records
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.task import Metric, Recipe, Task
+from nero_lab.tasks import TASKS
+
+__all__ = ["OPTIMIZERS", "TASKS", "ConfigError", "Metric", "Recipe", "Task", "records"]

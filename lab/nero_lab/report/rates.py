@@ -1,0 +1,93 @@
+"""The table of rates: one row for each optimiser at each learning rate, with its score over seeds.
+
+A score is the value of the task's metric after the last epoch, as in the paper. A run that diverged has
+none; it counts as infinitely bad.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+from pandas import DataFrame, Series
+
+NERO_LR = 0.01
+"""Nero's rate "out of the box", in every task."""
+
+Rate = Any
+"""A row of the table, as ``itertuples`` gives it."""
+
+_LINE = ["variant", "place", "optimizer"]  # what one line of a figure is
+
+
+def rates_table(runs: DataFrame) -> DataFrame:
+    """Group the runs of a task by variant, optimiser and learning rate, in the order of tables.
+
+    Columns: the ``values`` of runs that are done, one per seed, infinite if it diverged, their ``mean``,
+    ``low``, ``high`` and ``badness`` (the mean, turned so that lower is better), ``num_seeds``,
+    ``num_diverged``; ``not_counted`` (how many runs failed or may still go on); median costs; whether
+    this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimiser the
+    number of rates with a score (``num_rates``) and which end of them the best is (``end_of_rates``).
+    """
+    costs = ("seconds_per_step", "peak_memory_bytes", "optimizer_state_bytes")
+    statistics = {"num_seeds": "count", "mean": "mean", "low": "min", "high": "max"}
+    grouped = runs.groupby([*_LINE, "lr"])
+    rates = grouped.agg(
+        **{name: ("score", statistic) for name, statistic in statistics.items()},
+        badness=("badness", "mean"),
+        values=("score", lambda scores: tuple(scores.dropna())),
+        num_diverged=("score", lambda scores: np.isinf(scores).sum()),
+        **{cost: (cost, "median") for cost in costs},
+    )
+    rates["not_counted"] = [_not_counted(group) for _, group in grouped]
+    rates = rates.reset_index()
+    rates["is_default"] = (rates.optimizer == "nero") & (rates.lr == NERO_LR)
+    rates["line"] = rates.groupby(_LINE).ngroup()
+    best = rates.line.map(Series([_best_rate(line) for _, line in runs.groupby(_LINE)]))
+    rates["is_best"] = rates.lr == best
+    scored = rates.lr.where(rates.num_seeds > 0).groupby(rates.line)
+    rates["num_rates"] = scored.transform("count")
+    is_smallest, is_largest = best == scored.transform("min"), best == scored.transform("max")
+    ends = np.select([is_smallest, is_largest], ["smallest", "largest"], "")
+    rates["end_of_rates"] = np.where(rates.num_rates > 1, ends, "")
+    return rates
+
+
+def _best_rate(line: DataFrame) -> float:
+    """Return the best rate of one optimiser: fewest runs that diverged, then the best mean of the others.
+
+    As in the paper, rates are compared by the seeds that all of them have been run with, so that no rate
+    is chosen for having been run once and with luck. Without any score, the longest run wins.
+    """
+    done = line[line.is_done] if line.is_done.any() else line
+    common = frozenset.intersection(*done.groupby("lr").seed.agg(frozenset))
+    compared = (done[done.seed.isin(common)] if common else done).groupby("lr").badness
+    ranks = DataFrame(
+        {
+            "diverged": compared.agg(lambda badness: np.isinf(badness).sum()),
+            "badness": compared.agg(lambda badness: badness[np.isfinite(badness)].mean()),
+            "brevity": -line.groupby("lr").num_epochs.max(),
+        }
+    ).dropna(subset="diverged")
+    return float(ranks.sort_values(list(ranks)).index[0])
+
+
+def _not_counted(runs: DataFrame) -> str:
+    counts = runs.status[~runs.is_done].value_counts().sort_index()
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def against(rate: Rate, other: Rate) -> Literal["better", "worse", "overlap"]:
+    """Compare two scores: a difference counts if the ranges over seeds do not overlap.
+
+    A score with diverged runs is worse than one without, however good its other seeds are.
+    """
+    if bool(rate.num_diverged) != bool(other.num_diverged):
+        return "worse" if rate.num_diverged else "better"
+    if rate.low <= other.high and other.low <= rate.high:
+        return "overlap"
+    return "better" if rate.badness < other.badness else "worse"
+
+
+def fewest_seeds(rates: Iterable[Rate]) -> int | None:
+    """Return the smallest number of seeds of any score."""
+    return min((rate.num_seeds for rate in rates), default=None)

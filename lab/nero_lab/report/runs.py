@@ -1,0 +1,194 @@
+"""One table of runs: every record below a folder, read once into data frames.
+
+``runs`` has one row per run; ``epochs`` and ``steps`` have one row for each epoch and step that was
+recorded, and their column ``run`` is the row of the run.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame
+
+from nero_lab.report.lab import OPTIMIZERS, ConfigError, Metric, Task, records
+from nero_lab.report.rates import Rate, rates_table
+from nero_lab.report.style import order
+
+SCALES = ("paper", "cpu", "smoke")
+_CLOCK = ("seconds", "seconds_per_step", "peak_memory_bytes")
+
+
+@dataclass(frozen=True)
+class Records:
+    """What was read, and why some files were not."""
+
+    runs: DataFrame
+    epochs: DataFrame
+    steps: DataFrame
+    skipped: Mapping[Path, str]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The runs of one task at one scale."""
+
+    task: Task
+    scale: str
+    records: Records
+    runs: DataFrame
+    other_scales: Mapping[str, int]  # number of runs that are not shown
+    not_begun: DataFrame  # runs that failed before their first step
+
+    @cached_property
+    def rates(self) -> DataFrame:
+        """One row for each optimiser at each rate: see ``rates_table``."""
+        return rates_table(self.runs)
+
+    def best(self, optimizers: Iterable[str], variant: str = "") -> dict[str, Rate]:
+        """Return the best rate of each optimiser, without those that were not run to the end."""
+        found = self.rates[self.rates.is_best & (self.rates.variant == variant)]
+        by_name = {rate.optimizer: rate for rate in found.itertuples() if rate.num_seeds}
+        return {name: by_name[name] for name in optimizers if name in by_name}
+
+    def rate(self, optimizer: str, lr: float, variant: str = "") -> Rate | None:
+        """Return an optimiser at a rate, if it was run to its end there."""
+        where = (self.rates.optimizer == optimizer) & (self.rates.variant == variant)
+        found = self.rates[where & (self.rates.lr == lr) & (self.rates.num_seeds > 0)]
+        return next(found.itertuples(), None)
+
+    def runs_of(self, rates: DataFrame | Rate) -> DataFrame:
+        """Return the runs of one or several rows of ``rates``, in their order."""
+        keys = ["variant", "optimizer", "lr"]
+        wanted = rates if isinstance(rates, DataFrame) else DataFrame([rates])
+        wanted = wanted[keys].reset_index(drop=True)
+        return wanted.merge(self.runs.reset_index(), on=keys).set_index("index")
+
+
+def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
+    """Read every run below a folder, in the order of their names.
+
+    A file that is not the records of a run is skipped, and so is one with a broken line: without it, the
+    last epoch may be missing, and with that the score.
+
+    Raises:
+        ConfigError: if there is a record of a task that does not exist.
+    """
+    found: list[records.RunRecord] = []
+    rows: list[dict[str, Any]] = []
+    skipped: dict[Path, str] = {}
+    for path in sorted(folder.rglob("*.jsonl")):
+        try:
+            record = records.read(path)
+            row = _row(record) if record else None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            skipped[path] = f"{type(error).__name__}: {error}"
+            continue
+        if record is None or row is None:
+            continue
+        if row["task"] not in tasks:
+            raise ConfigError(f"there are records of a task {row['task']!r}, which does not exist")
+        found.append(record)
+        metric = tasks[row["task"]].metric
+        score = _score(record, metric)
+        rows.append(
+            {**row, "score": score, "badness": -score if metric.higher_is_better else score}
+        )
+    epochs = [{"run": i, **line} for i, record in enumerate(found) for line in record.epochs]
+    steps = [{"run": i, **line} for i, record in enumerate(found) for line in record.steps]
+    return Records(DataFrame(rows), DataFrame(epochs), DataFrame(steps), skipped)
+
+
+def collect(
+    records: Records, tasks: Mapping[str, Task], scale: str | None = None
+) -> dict[str, Results]:
+    """Return the results of each task, at the given scale or else that at which most optimisers ended.
+
+    Raises:
+        ConfigError: if there are two records of one run, or if runs that would be compared had different
+            recipes.
+    """
+    results = {}
+    for name, runs in records.runs.groupby("task", sort=False) if len(records.runs) else ():
+        begun = runs[runs.has_begun]
+        counts = begun.scale.value_counts().reindex(SCALES).dropna().astype(int)
+        ended = begun[begun.is_done].groupby("scale").optimizer.nunique()
+        ended = ended.reindex(counts.index, fill_value=0)
+        chosen = scale or (ended.idxmax() if len(ended) else "")  # the largest, of equals
+        kept = begun[begun.scale == chosen]
+        if kept.empty:
+            continue
+        _check(kept)
+        not_begun = runs[(runs.scale == chosen) & ~runs.has_begun]
+        others = counts.drop(chosen, errors="ignore").to_dict()
+        results[name] = Results(tasks[name], chosen, records, kept, others, not_begun)
+    return results
+
+
+def _row(record: records.RunRecord) -> dict[str, Any]:
+    config, end = record.config, record.end or {}
+    clock, hardware = end.get("clock", {}), config.get("hardware")
+    versions = config.get("versions", {}).items()
+    return {
+        **{name: config[name] for name in ("task", "scale", "optimizer", "lr", "seed")},
+        "variant": _variant(config),
+        "place": order(config["optimizer"]),
+        "command": config["command"],
+        "recipe": config["recipe"],
+        "has_options": bool(config["options"]),
+        "num_parameters": config.get("num_parameters", 0),
+        "commit": config.get("commit"),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions),
+        "hardware": hardware
+        and f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}",
+        "day": config.get("clock", {}).get("started", "")[:10],
+        "status": record.status,
+        "is_done": record.is_done,
+        # A run that could not even be set up tells nothing about its optimiser.
+        "has_begun": record.status != "failed" or "step" in end,
+        "message": end.get("message", ""),
+        "num_epochs": len(record.epochs),
+        "end_epoch": end.get("epoch", math.nan),
+        "end_step": end.get("step", math.nan),
+        **{name: clock.get(name, math.nan) for name in _CLOCK},
+        "optimizer_state_bytes": end.get("optimizer_state_bytes", math.nan),
+    }
+
+
+def _variant(config: Mapping[str, Any]) -> str:
+    """Say in words how the recipe of a run was changed."""
+    words = [config["variant"]] if config["variant"] else []
+    words += [f"{name} {value}" for name, value in sorted(config["options"].items())]
+    words += [f"{config['epochs']} epochs"] if config["epochs"] is not None else []
+    return ", ".join(words)
+
+
+def _score(record: records.RunRecord, metric: Metric) -> float:
+    """Return the last value, infinitely bad if the run diverged, NaN if it is not done."""
+    if not record.is_done:
+        return math.nan
+    last = record.last(metric.name)
+    if record.status == "finished" and math.isfinite(last):
+        return last
+    return -math.inf if metric.higher_is_better else math.inf
+
+
+def _check(runs: DataFrame) -> None:
+    """Refuse to compare runs whose recipes differ by more than they were asked to."""
+    twice = runs[runs.duplicated(["optimizer", "variant", "lr", "seed"])]
+    if len(twice):
+        raise ConfigError(f"there are two records of the run {twice.command.iloc[0]!r}")
+    entries = runs.optimizer.map(OPTIMIZERS.get)
+    has_own_schedule = entries.map(lambda entry: not pd.isna(entry) and entry.warmup_only)
+    for _, group in runs.groupby([runs.variant, has_own_schedule]):
+        first = group.iloc[0]
+        for run in group.itertuples():
+            for name, value in run.recipe.items():
+                if value != first.recipe[name]:
+                    raise ConfigError(
+                        f"runs with different recipes cannot be compared: {name} is {value!r} in "
+                        f"{run.command!r} and {first.recipe[name]!r} in {first.command!r}"
+                    )

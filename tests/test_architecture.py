@@ -20,7 +20,7 @@ import nero
 from nero.backends import cpu
 from nero.core.neurons import ROLES
 from nero.core.spec import STATE, Hyper
-from tests.conformance.optimizer_table import TABLE
+from tests.contract.optimizer_table import TABLE
 from tests.distributed.ranks import on_ranks
 from tests.gold.interpreter import step_in_interpreter
 from tests.test_imports import ORDER

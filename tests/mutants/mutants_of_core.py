@@ -297,22 +297,22 @@ MUTANTS = [
     Mutant(
         "optim-position-is-place",
         BASE,
-        "place, options, lr, position)",
-        "place, options, lr, place)",
+        "place, options, lr, position, known)",
+        "place, options, lr, place, known)",
         (OPTIM, "-k", "position or noise"),
     ),
     Mutant(
         "optim-options-change",
         BASE,
-        "known is None or known.options is not options or known",
-        "known is None or known",
+        "or known.rests_on != rests_on or",
+        "or known.rests_on[1:] != rests_on[1:] or",
         option("beta"),
     ),
     Mutant(
         "optim-layout-changes",
         BASE,
-        " or known.layout != layout_options(group):",
-        ":",
+        'return self._read_options(group), layout, group.get("fused")',
+        'return self._read_options(group), (), group.get("fused")',
         ("tests/backends/test_cpu.py", "-k", "role_that_changes"),
     ),
     Mutant(
@@ -339,8 +339,8 @@ MUTANTS = [
     Mutant(
         "optim-frozen",
         BASE,
-        "if not state or not param.requires_grad:",
-        "if not state:",
+        "if not param.requires_grad or (grad is None and not known.reduce_over):",
+        "if grad is None and not known.reduce_over:",
         ("tests/contract/test_contract_step.py", "-k", "left_over_gradient and nero"),
     ),
     Mutant(
@@ -352,9 +352,9 @@ MUTANTS = [
     ),
     Mutant(
         "optim-fused-changes",
-        NERO,
-        'option_values(group), group["fused"]',
-        "option_values(group), None",
+        BASE,
+        'layout, group.get("fused")',
+        "layout, None",
         ("tests/backends/test_every_option.py::TestFused", "-k", "eager"),
     ),
     Mutant(

@@ -39,14 +39,14 @@ MUTANTS = [
     ),
     Mutant(
         "plan-counts-inputs-only",
-        PLAN + "count.py",
+        PLAN + "simulate.py",
         "max(map(num_bytes, (*args, out)))",
         "max(map(num_bytes, args))",
         ("tests/plan/test_counts.py",),
     ),
     Mutant(
         "plan-counts-waiting",
-        PLAN + "count.py",
+        PLAN + "simulate.py",
         "and name not in _NOT_SENDING",
         "",
         ("tests/plan/test_counts.py",),

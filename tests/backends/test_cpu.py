@@ -369,6 +369,17 @@ class TestKeptPlan:
         self.steps(pair)
         assert_agree(pair, steps=4)
 
+    def test_follows_another_view_of_the_same_memory(self):
+        torch.manual_seed(0)
+        pair = twins([{"params": [nn.Parameter(torch.randn(6, 6))]}])
+        self.steps(pair)
+        grad = torch.randn(6, 6)
+        for optimizer, (param,) in pair:
+            param.data = param.data.t()  # the same address and shape
+            param.grad = grad.clone()
+            optimizer.step()
+        assert_agree(pair, steps=3)
+
     def test_follows_a_role_that_changes(self):
         """An element stands alone whether it is a gain or not; the penalty tells them apart."""
         pair = twins([{"params": [nn.Parameter(torch.full((6,), 0.5))], "gain_penalty": 3.0}])

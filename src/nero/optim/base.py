@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.core.neurons import Neurons, neurons_from_options
+from nero.core.neurons import LayoutError, Neurons, neurons_from_options
 from nero.core.precision import working_dtype
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
@@ -242,6 +242,8 @@ class RelativeOptimizer(Optimizer):
                 return None
             known = self._resolve(param, group)
             if not torch.compiler.is_compiling():
+                self._check_param(param, group, param_name(group, place))
+                _check_state(state, self.state_specs, known.neurons, param_name(group, place))
                 self._resolved[position] = known
         if not param.requires_grad or (grad is None and not known.reduce_over):
             return None
@@ -316,6 +318,16 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
+
+
+def _check_state(state: State, specs: Mapping[str, StateSpec], neurons: Neurons, name: str) -> None:
+    """Raise if the layout has changed since the state was made."""
+    for key, tensor in state.items():
+        if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
+            raise LayoutError(
+                f"{name}: its layout has changed, and its {key} is that of other neurons; build the "
+                "optimizer anew"
+            )
 
 
 def _needed_state(state: State, keys: Sequence[str], name: str) -> State:

@@ -121,7 +121,7 @@ def test_every_weight_but_the_gains_is_a_neuron() -> None:
     for model in (Generator(8), Discriminator(8)):
         for row in describe(model).rows:
             is_weight = len(row.shape) > 1
-            assert (row.role == "neuron") == is_weight, row
+            assert (row.role in ("neuron", "embedding")) == is_weight, row
             assert row.num_neurons == (row.shape[0] if is_weight else max(sum(row.shape), 1))
 
 

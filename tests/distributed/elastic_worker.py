@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import nero.distributed.add_up
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
@@ -27,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+import nero.distributed.collectives
 from nero import Nero
 from tests.distributed.ranks import OPTIONS, gradients, network, sharded_grad
 
@@ -72,7 +72,7 @@ def main(directory: Path):
     model = fully_shard(network())
     optimizer = Nero(model, **OPTIONS)
     scheduler = CosineAnnealingLR(optimizer, T_max=NUM_STEPS, eta_min=1e-3)
-    nero.distributed.add_up.all_reduce = _deadly_all_reduce(kills)
+    nero.distributed.collectives.all_reduce = _deadly_all_reduce(kills)
 
     kills.step = resume(directory, model, optimizer, scheduler)
     for grads in gradients(network(), NUM_STEPS)[kills.step :]:

@@ -39,8 +39,9 @@ class Nero(RelativeOptimizer):
     are initialised, and see ``constraint`` for pretrained ones.
 
     Args:
-        params: a model (neurons are found from its modules), its parameters (neurons are found from
-            shapes), or param groups. Prefer the model.
+        params: a model, whose modules tell what its neurons are, or ``model.parameters()``, which leads to
+            it. Lists and groups of parameters keep what [`annotate`][nero.annotate] left on them; without
+            it their neurons are read from shapes, with a warning.
         lr: the angle in radians through which neurons turn at a step.
         beta: averaging constant of the squared gradient norm.
         bias_scale: the scale of parameters without fan-in that start at zero.
@@ -55,6 +56,8 @@ class Nero(RelativeOptimizer):
         seed: seed of that randomness; a resumed run continues it.
         overrides: name patterns and group options, as in [`param_groups`][nero.param_groups];
             needs a model.
+        example: a batch, or whatever the model is called with: one forward pass without values finds the
+            neurons of modules that nobody registered ([`observe`][nero.layout.observation.observe]).
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
         fused: ``None`` picks the fastest implementation that has been tried on the device, ``False`` the
@@ -86,6 +89,7 @@ class Nero(RelativeOptimizer):
         stochastic_rounding: bool = False,
         seed: int = 0,
         overrides: Overrides = (),
+        example: Any = None,
         weight_decay: float = 0.0,
         foreach: bool | None = None,
         fused: bool | None = None,
@@ -106,7 +110,7 @@ class Nero(RelativeOptimizer):
             "fused": fused,
         }
         self._reset()
-        super().__init__(params, defaults, overrides)
+        super().__init__(params, defaults, overrides, example)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warnings.warn(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "

@@ -210,3 +210,19 @@ class TestBare:
         param.grad = torch.randn_like(param) * 1e-9
         optimizer.step()
         assert ((param - start).abs() <= 0.02 * start.abs().clamp(min=0.01)).all()
+
+
+class TestBalanced:
+    def test_shapes_are_said_to_decide(self):
+        with pytest.warns(nero.LayoutWarning, match="came without their model"):
+            nero.Balanced(torch.optim.SGD(model().parameters(), lr=0.1))
+
+    def test_layouts_left_on_parameters_are_used(self):
+        net = nero.annotate(model())
+        nero.Balanced(torch.optim.SGD([net[0].weight], lr=0.1))
+        assert torch.allclose(net[0].weight.norm(dim=0), torch.ones(6))
+
+    def test_mixed_groups_are_refused(self):
+        net = nero.annotate(model())
+        with pytest.raises(nero.LayoutError, match="param_groups"):
+            nero.Balanced(torch.optim.SGD(net.parameters(), lr=0.1))

@@ -1,13 +1,13 @@
 """Find layouts for parameters that arrive without their model, as most trainers pass them."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
 from torch import Tensor, nn
 
-from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutWarning, is_broadcast
+from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWarning, is_broadcast
 from nero.core.warn import warn_user
 from nero.layout.groups import Overrides, resolve
 from nero.layout.guess import constant_value
@@ -67,7 +67,7 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
     return model
 
 
-def with_layouts(params: Iterable[Any]) -> list[Any]:
+def with_layouts(params: Any) -> list[dict[str, Any]]:
     """Return parameters, or groups of them, with the layouts that were left on them.
 
     A group whose parameters have different layouts is split. Matrices that nothing is known about are read
@@ -80,6 +80,29 @@ def with_layouts(params: Iterable[Any]) -> list[Any]:
     guessed: list[tuple[str, Tensor]] = []
     for item in items:
         groups += _split(dict(item), guessed)
+    _warn_of_shapes(guessed)
+    return groups
+
+
+def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
+    """Give the groups of another optimiser the layouts that were left on their parameters.
+
+    Raises:
+        LayoutError: if parameters of one group have different layouts, because it is not ours to split.
+    """
+    guessed: list[tuple[str, Tensor]] = []
+    for group in groups:
+        parts = _split(group, guessed)
+        if len(parts) > 1:
+            raise LayoutError(
+                "a param group has parameters of different layouts; build the optimizer from "
+                "nero.param_groups(model)"
+            )
+        group.update({key: parts[0][key] for key in LAYOUT_KEYS if parts[0].get(key) is not None})
+    _warn_of_shapes(guessed)
+
+
+def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
     if guessed:
         name, param = guessed[0]
         warn_user(
@@ -88,7 +111,6 @@ def with_layouts(params: Iterable[Any]) -> list[Any]:
             "layers that store (in, out); pass the model, or call nero.annotate(model) before",
             LayoutWarning,
         )
-    return groups
 
 
 def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
+from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, matched_by_name
 from nero.optim.checks import check_param, named_params
@@ -42,7 +43,7 @@ class Balanced(Optimizer):
 
     Args:
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
-            [`param_groups`][nero.param_groups], otherwise from shapes.
+            [`param_groups`][nero.param_groups], otherwise from shapes, with a warning.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
             the first step, and a zero neuron the norm that its first step gives it.
 
@@ -51,7 +52,7 @@ class Balanced(Optimizer):
 
         >>> model = nn.Linear(10, 3)
         >>> optimizer = nero.Balanced(nero.baselines.Lamb(nero.param_groups(model)))
-        >>> optimizer = nero.Balanced(torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> optimizer = nero.Balanced(torch.optim.SGD(nero.param_groups(model), lr=0.1))
         >>> model(torch.randn(5, 10)).square().mean().backward()
         >>> optimizer.step()
         >>> torch.allclose(model.weight.norm(dim=1), torch.ones(3))
@@ -188,6 +189,7 @@ def _is_trainable(param: Tensor) -> bool:
 
 
 def _check_groups(groups: list[dict[str, Any]]) -> None:
+    read_layouts(groups)
     for group in groups:
         for param, name in named_params(group):
             check_param(param, group, name)

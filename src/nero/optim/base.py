@@ -90,7 +90,7 @@ class RelativeOptimizer(Optimizer):
             name = "overrides match parameter names" if overrides else "example is a model's input"
             raise TypeError(f"{name}: pass the model, not its parameters")
         elif not isinstance(params, Tensor):  # torch refuses it, and says why
-            params = with_layouts(params)  # type: ignore[arg-type]
+            params = with_layouts(params)
         super().__init__(params, defaults)
 
     @abstractmethod

@@ -40,10 +40,7 @@ def project_(
             "project_ takes a model or several parameters: put a single one into a list"
         )
     model = params if isinstance(params, nn.Module) else model_of(params)
-    if model is not None:
-        groups = param_groups(model, overrides=overrides)
-    else:
-        groups = with_layouts(params)  # type: ignore[arg-type]
+    groups = with_layouts(params) if model is None else param_groups(model, overrides=overrides)
     for param, group in _each(groups):
         if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))

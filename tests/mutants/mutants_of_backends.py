@@ -439,8 +439,8 @@ MUTANTS = [
     Mutant(
         "agree-on-projecting",
         "src/nero/optim/balanced.py",
-        "(param.grad is None and not _is_shared(param, neurons))",
-        "param.grad is None",
+        "param.grad is not None or _is_shared(param, neurons)",
+        "param.grad is not None",
         (AGREEMENT, "-k", "2"),
     ),
     Mutant(

@@ -169,11 +169,10 @@ class Balanced(Optimizer):
             all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
                 neurons = neurons_from_options(group, param.shape)
-                # Where ranks share neurons all must come along, though some may have no gradient: what
-                # has not changed keeps its bits.
-                if not _is_trainable(param) or (
-                    param.grad is None and not _is_shared(param, neurons)
-                ):
+                # All ranks that share neurons must come along, though some may have no gradient. What has
+                # not changed keeps its bits.
+                is_changed = param.grad is not None or _is_shared(param, neurons)
+                if not is_changed or not _is_trainable(param):
                     continue
                 now = _norms(param, group)
                 if all_norms[index] is not None and now is not None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
+from nero.core.neurons import LAYOUT_KEYS, Neurons, neurons_from_options
+from nero.core.sharding import is_sharded
 from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
@@ -168,13 +169,16 @@ class Balanced(Optimizer):
         for group in self.param_groups:
             all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
-                if param.grad is None or not _is_trainable(param):
+                neurons = neurons_from_options(group, param.shape)
+                # All ranks that share neurons must come along, though some may have no gradient. What has
+                # not changed keeps its bits.
+                is_changed = param.grad is not None or _is_shared(param, neurons)
+                if not is_changed or not _is_trainable(param):
                     continue
                 now = _norms(param, group)
                 if all_norms[index] is not None and now is not None:
                     norms = all_norms[index].to(param.device)
                     all_norms[index] = torch.where(norms > 0, norms, now)
-                neurons = neurons_from_options(group, param.shape)
                 project_param_(param, neurons, self._constraint(group), all_norms[index])
             if INITIAL_NORMS in group:
                 group[INITIAL_NORMS] = all_norms
@@ -186,6 +190,14 @@ _OWN = (*LAYOUT_KEYS, "constraint")
 
 def _is_trainable(param: Tensor) -> bool:
     return param.requires_grad and not param.is_meta
+
+
+def _is_shared(param: Tensor, neurons: Neurons) -> bool:
+    if not is_sharded(param):
+        return False
+    from nero.distributed import fan_in_mesh_dims
+
+    return bool(fan_in_mesh_dims(param, neurons))
 
 
 def _check_groups(groups: list[dict[str, Any]]) -> None:

@@ -49,7 +49,9 @@ class Nero(RelativeOptimizer):
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
-            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
+            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``. Where parameters are
+            sharded, all ranks raise or none, by one small all-reduce per process group and step. Parameters
+            that are not sharded are assumed to have equal gradients on all ranks, as DDP leaves them.
         maximize: maximise the objective instead of minimising it.
         stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
             nearest, which at small ``lr`` loses most of an update.
@@ -231,9 +233,31 @@ class Nero(RelativeOptimizer):
                 self._backends[name].step_(mine)
 
     def _check_finite(self, updates: list[Update]) -> None:
+        """Raise, on all ranks or on none, if a gradient is not finite.
+
+        Ranks see different parts of a sharded gradient, so they agree on the first parameter that has NaN
+        or inf anywhere: one number per process group. Every parameter's mesh takes part, with a gradient
+        or without, since ranks may disagree on that too. Without sharded parameters nothing is sent:
+        gradients are then assumed equal on all ranks, as DDP leaves them.
+        """
+        params = [param for group in self.param_groups for param in group["params"]]
+        first, where = len(params), ""
         for update in updates:
-            if update.hyper.nonfinite == "raise" and not torch.isfinite(update.grad).all():
-                name = name_at(self.param_groups, update.position)
-                raise FloatingPointError(
-                    f"the gradient of {name} is not finite; nothing was updated"
-                )
+            if update.hyper.nonfinite == "raise" and not _is_finite(update.grad):
+                first = update.position
+                break
+        meshes = [param.device_mesh for param in params if is_sharded(param)]
+        if meshes:
+            from nero.distributed import lowest_on_any_rank
+
+            first, where = lowest_on_any_rank(first, meshes), " on some rank"
+        if first < len(params):
+            name = name_at(self.param_groups, first)
+            raise FloatingPointError(
+                f"the gradient of {name} is not finite{where}; nothing was updated"
+            )
+
+
+def _is_finite(grad: Tensor) -> bool:
+    # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
+    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())

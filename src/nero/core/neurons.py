@@ -22,7 +22,13 @@ LAYOUT_KEYS = ("role", "neuron_dims", "num_groups")
 
 
 class LayoutWarning(UserWarning):
-    """Neurons were guessed, or an example contradicts what is registered."""
+    """Neurons were guessed, or an example contradicts what is registered; the message says what to do.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", nero.LayoutWarning)
+        >>> optimizer = nero.Nero([nn.Parameter(torch.randn(3, 4))])
+    """
 
 
 class LayoutError(ValueError):
@@ -203,6 +209,8 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
     if dims is not None:
         dims = (dims,) if isinstance(dims, int) else tuple(dims)
         return Layout(role or "neuron", dims, options.get("num_groups") or 1)
+    if role == "neuron" and len(shape) > 1:
+        return neurons(0)
     if role is None or role == "neuron":
         return layout_from_shape(shape)
     return EMBEDDING if role == "embedding" else Layout(role)

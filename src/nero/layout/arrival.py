@@ -74,7 +74,7 @@ def with_layouts(params: Any) -> list[dict[str, Any]]:
     from their shapes, with one warning for all.
     """
     items = list(params)
-    if not items or not isinstance(items[0], Mapping):
+    if items and not isinstance(items[0], Mapping):
         items = [{"params": items}]
     groups: list[dict[str, Any]] = []
     guessed: list[tuple[str, Tensor]] = []

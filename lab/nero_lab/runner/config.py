@@ -9,9 +9,14 @@ from typing import Any
 
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS, Entry, find_optimizer
+from nero_lab.engine.references import is_reference
 from nero_lab.engine.schedules import Constant, Schedule
 from nero_lab.engine.task import Recipe, Task
+from nero_lab.runner.options import check_kind, in_file_name
 from nero_lab.tasks import TASKS
+
+MAX_SEED = 2**32 - 1
+"""What NumPy's generator takes."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +50,24 @@ class RunConfig:
     def __post_init__(self) -> None:
         _check("task", self.task, TASKS)
         _check("scale", self.scale, self.task_spec.recipes)
-        if ":" not in self.optimizer:
+        if not is_reference(self.optimizer):
             _check("optimizer", self.optimizer, OPTIMIZERS)
+        entry = (
+            self.entry
+        )  # now, so that one that cannot be imported is refused before anything is done
         if self.variant is not None:
             _check("variant", self.variant, self.task_spec.variants)
-        for name in self.options:
+        for name, value in self.options.items():
             _check("option", name, self.task_spec.recipes[self.scale].options)
+            check_kind(name, value, self.task_spec)
         if self.epochs is not None and self.epochs < 1:
             raise ConfigError(f"a run needs at least one epoch, not {self.epochs}")
         if self.lr is not None and not 0 <= self.lr < math.inf:
             raise ConfigError(f"a learning rate must be finite and not negative, not {self.lr}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"a seed must be between 0 and {MAX_SEED}, not {self.seed}")
         if self.lr is None:
-            lr = self.task_spec.lrs.get(self.optimizer, self.entry.lr)
+            lr = self.task_spec.lrs.get(self.optimizer, entry.lr)
             object.__setattr__(self, "lr", lr)
 
     @property
@@ -67,10 +78,7 @@ class RunConfig:
     @property
     def entry(self) -> Entry:
         """How the optimiser is set up."""
-        try:
-            return find_optimizer(self.optimizer)
-        except LookupError as error:
-            raise ConfigError(str(error)) from error
+        return find_optimizer(self.optimizer)
 
     @property
     def grid(self) -> tuple[float, ...]:
@@ -94,7 +102,7 @@ class RunConfig:
         """Where the records of this run lie, below the folder of all runs."""
         parts = [self.variant] if self.variant else []
         parts += [self.optimizer.replace(":", "."), f"lr{self.lr:g}", f"seed{self.seed}"]
-        parts += [f"{name}={value}" for name, value in sorted(self.options.items())]
+        parts += [f"{name}={in_file_name(value)}" for name, value in sorted(self.options.items())]
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
         return f"{self.task}/{self.scale}/{'-'.join(parts)}"
 

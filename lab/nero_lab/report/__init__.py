@@ -19,7 +19,7 @@ def report_command(args: argparse.Namespace) -> int:
     """Write the report that ``nero-lab report`` asks for and return the exit code."""
     records = write_report(args.results, args.out, scale=args.scale)
     for path, reason in records.skipped.items():
-        print(f"skipped {path}, which is not the records of a run: {reason}", file=sys.stderr)
+        print(f"nero-lab report: skipped {path}: {' '.join(reason.split())}", file=sys.stderr)
     print(f"wrote {args.out / 'report.md'} and {args.out / 'report.html'}")
     return 0
 

@@ -71,11 +71,8 @@ class Results:
 def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
     """Read every run below a folder, in the order of their names.
 
-    A file that is not the records of a run is skipped, and so is one with a broken line: without it, the
-    last epoch may be missing, and with that the score.
-
-    Raises:
-        ConfigError: if there is a record of a task that does not exist.
+    A file that is not the records of a run of ``tasks`` is skipped, and so is one with a broken line:
+    without it, the last epoch may be missing, and with that the score.
     """
     found: list[records.RunRecord] = []
     rows: list[dict[str, Any]] = []
@@ -84,13 +81,13 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
         try:
             record = records.read(path)
             row = _row(record) if record else None
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if row and row["task"] not in tasks:
+                raise LookupError(f"there is no task {row['task']!r}")
+        except Exception as error:  # there is no end to what a foreign file may hold
             skipped[path] = f"{type(error).__name__}: {error}"
             continue
         if record is None or row is None:
             continue
-        if row["task"] not in tasks:
-            raise ConfigError(f"there are records of a task {row['task']!r}, which does not exist")
         found.append(record)
         metric = tasks[row["task"]].metric
         score = _score(record, metric)
@@ -142,8 +139,9 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
         "num_parameters": config.get("num_parameters", 0),
         "commit": config.get("commit"),
         "versions": ", ".join(f"{name} {version}" for name, version in versions),
-        "hardware": hardware
-        and f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}",
+        "hardware": f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}"
+        if hardware
+        else None,
         "day": config.get("clock", {}).get("started", "")[:10],
         "status": record.status,
         "is_done": record.is_done,

@@ -1,7 +1,7 @@
 """The ``nero-lab`` command in this process, and what it must never do."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +40,8 @@ Call = Callable[..., Ended]
 @pytest.fixture
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Call:
-    """Return a function that runs the command in ``tmp_path`` and says how it ended."""
+) -> Iterator[Call]:
+    """Yield a function that runs the command in ``tmp_path`` and says how it ended."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -53,7 +53,15 @@ def call(
             code = int(ended.code or 0)
         return Ended(code, *capsys.readouterr())
 
-    return run
+    yield run
+    forget_modules(tmp_path)
+
+
+def forget_modules(folder: Path) -> None:
+    """Forget the modules that were imported from a folder: the next test has others of those names."""
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
 
 
 def files_below(folder: Path) -> set[str]:

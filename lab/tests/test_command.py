@@ -99,7 +99,6 @@ def test_what_an_own_optimiser_makes_is_checked(
     made: str, code: int, message: str, call: Call, data_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(f"import torch\n\ndef build(model, lr):\n    return {made}\n")
-    sys.modules.pop("own", None)
     words = ("run", "shakespeare", *SMOKE, "--optimizer", "own:build", "--data-dir", data_dir)
     ended = call(*words)
     ended.assert_refused(message, codes=[code])

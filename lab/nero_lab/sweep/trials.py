@@ -23,6 +23,7 @@ from rich.console import Console
 from nero_lab.data import files
 from nero_lab.engine.errors import ConfigError, in_one_line
 from nero_lab.engine.folders import check_can_be_made
+from nero_lab.engine.references import is_reference
 from nero_lab.runner.config import RunConfig
 from nero_lab.runner.execute import RunDirs, run
 from nero_lab.runner.history import existing_record, is_done
@@ -71,7 +72,9 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
         failures = _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
     found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
     print_table(found)
-    print(f"records in {args.runs_dir}; a page of them: nero-lab report --results {args.runs_dir}")
+    own = f" --tasks {args.task}" if is_reference(args.task) else ""
+    page = f"nero-lab report --results {args.runs_dir}{own}"
+    print(f"records in {args.runs_dir}; a page of them: {page}")
     console = Console(stderr=True)
     for name, message in failures.items():
         console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)

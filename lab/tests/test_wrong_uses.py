@@ -100,6 +100,19 @@ NAMES = [  # of what does not exist
     ("sweep shakespeare --optimizers nero,../../evil:x", "package.module:function"),
     ("sweep shakespeare --variants sigma-1", "no variant is called 'sigma-1'"),
     ("sweep shakespeare --set depth=3", "no option is called 'depth'"),
+    ("run own:TASK", "own:TASK cannot be imported: AttributeError"),
+    ("run own:number", "own:number is of type int, not a nero_lab.engine.task.Task"),
+    ("run own.py:number", "own.py:number cannot be imported: ModuleNotFoundError"),
+    ("run ../own:number", "'../own:number' is not of the form package.module:TASK"),
+    ("run :TASK", "':TASK' is not of the form package.module:TASK"),
+    ("run raising:TASK", "ZeroDivisionError: division by zero (raising.py, line 1)"),
+    ("run bare:TASK", "bare:TASK has no recipes"),
+    ("run nero_lab.tasks.pong:PONG --scale huge", "no scale is called 'huge'"),
+    ("sweep own:number", "own:number is of type int, not a nero_lab.engine.task.Task"),
+    ("report --results done --tasks chess", "no task is called 'chess'"),
+    ("report --results done --tasks own:number", "own:number is of type int"),
+    ("report --results done --tasks ''", "no task is called ''"),
+    ("report --results done --tasks pong", "there are no records of pong below done"),
     ("report --results done --scale huge", "no run below done has begun at huge scale"),
 ]
 
@@ -132,6 +145,23 @@ VALUES = [
     ("run imagenet --set made_up=yes", "made_up of imagenet must be True or False, not 'yes'"),
     ("run shakespeare --set dropout=half", "dropout of shakespeare must be a number, not 'half'"),
     ("run pong --set game=3", "game of pong must be a text, not 3"),
+    ("run shakespeare --set batch_size=0", "batch_size must be a positive whole number, not 0"),
+    ("run shakespeare --set batch_size=2.5", "batch_size must be a positive whole number, not 2.5"),
+    ("run shakespeare --set batch_size=True", "batch_size must be a positive whole number"),
+    ("run shakespeare --set clip_norm=0", "clip_norm must be a positive number or None, not 0"),
+    ("run shakespeare --set clip_norm=none", "clip_norm must be a positive number or None"),
+    ("run shakespeare --set clip_norm=1e999", "clip_norm must be a positive number or None"),
+    ("run shakespeare --set precision=float16", "precision must be float32 or bfloat16"),
+    ("run shakespeare --set precision=16", "precision must be float32 or bfloat16, not 16"),
+    ("run shakespeare --set schedule=cosine", "'cosine' is not a schedule such as Cosine("),
+    ("run shakespeare --set schedule=", "'' is not a schedule such as Cosine("),
+    ("run shakespeare --set schedule=3", "'3' is not a schedule such as Cosine("),
+    ("run shakespeare --set 'schedule=Cosine(warm=1)'", "unexpected keyword argument 'warm'"),
+    ("run shakespeare --set 'schedule=Cosine(warmup=1)'", "is not a schedule"),
+    ("run shakespeare --set 'schedule=Decay(-1)'", "its factor must be finite and not negative"),
+    ("run shakespeare --set 'schedule=Decay(text)'", "is not a schedule"),
+    ("run shakespeare --set 'schedule=__import__(\"os\").x()'", "is not a schedule"),
+    ("run shakespeare --set epochs=3", "no option is called 'epochs'"),
     ("sweep shakespeare --seeds 0", "a sweep needs at least one seed, not 0"),
     ("sweep shakespeare --seeds -1", "a sweep needs at least one seed, not -1"),
     ("sweep shakespeare --epochs 0", "a run needs at least one epoch, not 0"),
@@ -194,6 +224,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").touch()
     (tmp_path / "data").mkdir()
     (tmp_path / "own.py").write_text("number = 3\n\ndef build(model, lr): ...\n")
+    (tmp_path / "bare.py").write_text(
+        "from nero_lab.engine.task import Metric, Task\n"
+        "TASK = Task('bare', 'nothing', Metric('valid_loss', 'loss'), {}, print)\n"
+    )
     (tmp_path / "raising.py").write_text("1 / 0\n")
     (tmp_path / "misspelt.py").write_text("def build(:\n")
     write_run(tmp_path / "done", RunConfig("shakespeare"), [2.0])

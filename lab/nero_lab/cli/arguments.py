@@ -80,10 +80,19 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", help="paper, cpu or smoke (default: that with most optimisers, for each task)"
     )
+    parser.add_argument(
+        "--tasks",
+        type=_names,
+        metavar="NAME,...",
+        help="report on these alone; package.module:TASK for one of your own (default: those of the lab)",
+    )
+    parser.add_argument(
+        "--no-paper", action="store_true", help="leave out the claims and numbers of the paper"
+    )
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task")
+    parser.add_argument("task", help="a name, or package.module:TASK of your own")
     parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument(
@@ -92,7 +101,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the recipe",
+        help="an option of the recipe, or its batch_size, clip_norm, precision or schedule",
     )
 
 

@@ -102,9 +102,13 @@ def _sweep(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from nero_lab.engine.folders import check_can_be_made
     from nero_lab.report import report_command
+    from nero_lab.tasks import TASKS, find_task, without_paper
 
     check_can_be_made(args.out, option="--out")
-    return report_command(args)
+    tasks = {name: find_task(name) for name in args.tasks or TASKS}
+    if args.no_paper:
+        tasks = {name: without_paper(task) for name, task in tasks.items()}
+    return report_command(args, tasks)
 
 
 def _run_dirs(args: argparse.Namespace) -> Any:

@@ -9,6 +9,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 import nero.layout.modules  # noqa: F401  (fills the registry)
+from nero.core.arguments import kind_of
 from nero.core.neurons import BIAS, GAIN, OTHER, Layout, LayoutError, neurons
 from nero.layout.registry import find_rule, shown_name
 
@@ -41,6 +42,11 @@ def infer_layouts(model: nn.Module) -> list[NamedLayout]:
         1.weight gain
         1.bias bias
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, not {kind_of(model)}: layouts are found from modules, so "
+            "pass an instance of the model itself, not its class or its parameters"
+        )
     found: dict[nn.Parameter, NamedLayout] = {}
     for name, param, (layout, reason) in _walk(model):
         first = found.get(param)

@@ -16,15 +16,29 @@ from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
 from nero.core.update import Update
 from nero.layout import Overrides, param_groups
-from nero.optim.checkpoint import matched_by_name, merged_group, restored_state
+from nero.optim.checkpoint import (
+    check_groups,
+    check_mapping,
+    check_origin,
+    check_state_dict,
+    matched_by_name,
+    merged_group,
+    restored_state,
+)
 from nero.optim.checks import (
+    check_has_params,
     check_overrides,
     check_param,
+    check_params,
     named_params,
     param_name,
     raise_sparse,
+    rate_of_step,
     read_lr,
+    refuse_unknown,
+    warn_ignored,
     warn_no_storage,
+    warn_untrainable,
 )
 
 Params: TypeAlias = (
@@ -63,8 +77,17 @@ class RelativeOptimizer(Optimizer):
 
     state_specs: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
+    option_hints: ClassVar[Mapping[str, str]] = {}
+    """Options of other optimisers, and what serves instead of them."""
 
-    def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
+    def __init__(
+        self,
+        params: Params,
+        defaults: dict[str, Any],
+        overrides: Overrides = (),
+        unknown: Mapping[str, Any] | None = None,
+    ) -> None:
+        refuse_unknown(unknown or {}, defaults, self.option_hints, type(self).__name__)
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         self._resolved: dict[int, Resolved] = {}  # by position
         if isinstance(params, nn.Module):
@@ -73,6 +96,7 @@ class RelativeOptimizer(Optimizer):
         elif overrides:
             raise TypeError("overrides match parameter names: pass the model, not its parameters")
         super().__init__(_copied(params), defaults)
+        warn_untrainable(self.param_groups)
 
     @abstractmethod
     def _update(self, updates: list[Update]) -> None:
@@ -108,8 +132,10 @@ class RelativeOptimizer(Optimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a param group, and make the state of its parameters."""
+        check_has_params(param_group)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        warn_ignored(group, self.option_hints)
         try:
             # Everything is checked before anything is projected.
             self._check_group(group)
@@ -144,18 +170,23 @@ class RelativeOptimizer(Optimizer):
         """
         loss = None
         if closure is not None:
+            if not callable(closure):
+                raise TypeError(f"closure must be a function without arguments, not {closure!r}")
             with torch.enable_grad():
                 loss = closure()
         updates: list[Update] = []
         position = 0
         is_traced = torch.compiler.is_compiling()
         for group in self.param_groups:
-            options, lr = self._group_options(group), _scalar(group["lr"])
+            options, lr = self._group_options(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
                 # A compiler would have to guard what is kept.
                 known = None if is_traced else self._resolved.get(position)
                 update = self._as_update(param, group, place, options, lr, position, known)
                 if update is not None:
+                    if not is_traced and update.grad.is_neg():
+                        # Its memory lacks the sign, and memory is what kernels read.
+                        update = update._replace(grad=update.grad.resolve_neg())
                     updates.append(update)
                 position += 1
         self._update(updates)
@@ -180,12 +211,14 @@ class RelativeOptimizer(Optimizer):
         comes from the model that is being trained, everything else from the checkpoint. Options that an
         older checkpoint does not have keep their present values.
         """
+        check_mapping(state_dict)
         states: dict[Tensor, State] = {}
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+            check_state_dict(state_dict)
             saved = matched_by_name(state_dict["param_groups"], self.param_groups)
-            if [len(g["params"]) for g in self.param_groups] != [len(g["params"]) for g in saved]:
-                return state_dict  # torch's own error is clear
+            check_origin(saved, state_dict["state"], self.state_specs, type(self))
+            check_groups(saved, self.param_groups)
             pairs = [*zip(self.param_groups, saved, strict=True)]
             merged = [merged_group(group, saved_group) for group, saved_group in pairs]
             # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
@@ -373,11 +406,6 @@ def _norm_per_neuron(param: Tensor, neurons: Neurons) -> Tensor:
     return norm.view(neurons.state_shape)
 
 
-def _scalar(lr: float | Tensor) -> float | Tensor:
-    # A Python number (not numpy's), or a tensor without dims.
-    return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
-
-
 def _fits(state: State, param: Tensor) -> bool:
     # A state's tensors are made, and moved, together. The first counts steps, and may be the only one.
     last = list(state.values())[-1]
@@ -395,4 +423,5 @@ def _copied(params: Any) -> Any:
     # Torch fills in the groups that it is given, and another optimiser may be given the same.
     if isinstance(params, Tensor):
         return params  # torch refuses it, and says why
+    check_params(params)
     return [dict(item) if isinstance(item, dict) else item for item in params]

@@ -6,11 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nero.core.arguments import check_real
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.sphere import BALANCED, Sphere, as_constraint, project
 from nero.layout import Overrides, param_groups
 from nero.optim.base import Params
+from nero.optim.checks import check_has_params, check_params
 
 
 def project_(
@@ -38,8 +40,13 @@ def project_(
         raise TypeError(
             "project_ takes a model or several parameters: put a single one into a list"
         )
-    groups = param_groups(params, overrides=overrides) if isinstance(params, nn.Module) else params
-    for param, group in _each(groups):
+    if isinstance(params, nn.Module):
+        params = param_groups(params, overrides=overrides)
+    elif overrides:
+        raise TypeError("overrides match parameter names: pass the model, not its parameters")
+    check_params(params)
+    for param, group in _each(params):
+        check_real("each of params", param)
         if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))
             if sphere.radius == "initial":
@@ -78,6 +85,7 @@ def project_param_(
 def _each(params: Any) -> Iterator[tuple[Tensor, dict[str, Any]]]:
     for item in params:
         if isinstance(item, dict):
+            check_has_params(item)
             members = [item["params"]] if isinstance(item["params"], Tensor) else item["params"]
             for member in members:
                 yield (member[1] if isinstance(member, tuple) else member), item

@@ -6,7 +6,7 @@ import sys
 
 from nero.layout import Description, describe
 from nero.layout.description import COLUMNS
-from nero.tools.arguments import add_model_argument
+from nero.tools.arguments import CommandError, add_model_argument
 from nero.tools.load import load_model
 
 _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
@@ -19,8 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the description of a model."""
-    description = describe(load_model(args.model), constraint=args.constraint)
+    """Print the description of a model.
+
+    Raises:
+        CommandError: if Nero refuses one of its parameters.
+    """
+    model = load_model(args.model)
+    try:
+        description = describe(model, constraint=args.constraint)
+    except TypeError as error:  # a parameter that Nero refuses
+        raise CommandError(str(error)) from error
     if args.json:
         print(json.dumps(description.as_dict(), indent=2))
     elif args.plain or not sys.stdout.isatty() or not _print_coloured(description):

@@ -502,6 +502,21 @@ class TestManners:
         with pytest.raises(ValueError, match="numba is not installed"):
             Nero(self.model(), fused=True)
 
+    def test_it_is_announced_before_it_compiles(self, caplog, monkeypatch):
+        heard = []
+        monkeypatch.setattr(cpu.plan, "_take", lambda todo: heard.append(len(caplog.records)))
+        cpu.plan._announce.cache_clear()
+        model = self.model()
+        with caplog.at_level(logging.INFO, logger="nero"):
+            optimizer = Nero(model)
+            for _ in range(2):
+                for param in model.parameters():
+                    param.grad = torch.randn_like(param)
+                optimizer.step()
+        (record,) = caplog.records
+        assert record.message.startswith("preparing the CPU kernel for weights stored as float32")
+        assert heard[0] == 1, "before the first kernel runs"
+
     def test_autograd_sees_that_weights_have_changed(self):
         model = self.model()
         optimizer = Nero(model, fused=True)

@@ -1,6 +1,7 @@
 """`nero inspect` as a user meets it."""
 
 import json
+import re
 
 import pytest
 
@@ -58,9 +59,11 @@ class TestInspect:
         assert main(["inspect", "my_models:reads", "--plain"]) == 0
         assert "1.weight" in capsys.readouterr().out
 
-    def test_an_error_in_the_users_code_is_theirs(self):
-        with pytest.raises(TypeError):
-            main(["inspect", "my_models:fails"])
+    def test_an_error_in_the_users_code_names_their_line(self, capsys):
+        assert main(["inspect", "my_models:fails"]) == 1
+        assert re.search(
+            r"raised TypeError: .*\(.*my_models\.py, line 15\)$", capsys.readouterr().err
+        )
 
     @pytest.mark.parametrize(
         ("target", "message"),

@@ -476,7 +476,7 @@ def test_mistakes_are_named():
     optimizer = nero.Nero(layer)
     with pytest.raises(TypeError, match="watches an optimizer, not Linear"):
         TurningMonitor(layer)
-    with pytest.raises(ValueError, match="at least 1, but are 0 and 8"):
+    with pytest.raises(ValueError, match="every must be a whole number from 1 on, but is 0"):
         TurningMonitor(optimizer, every=0)
     with pytest.raises(ValueError, match="above 0, but is 0"):
         TurningMonitor(optimizer, too_far=0)

@@ -56,6 +56,23 @@ def ranks_disagree_on_grad_is_none():
     assert optimizer.state[unused]["step"] == 0
 
 
+def gradients_whose_memory_lacks_the_sign():
+    """The negative bit of what a rank holds is obeyed: a kernel would read the memory as it is."""
+    mesh = init_device_mesh("cpu", (2,))
+    weight, grad = torch.randn(4, 6), torch.randn(4, 6)
+    for dim in (0, 1):
+        params = [nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)])) for _ in range(2)]
+        for param in params:
+            param.grad = sharded_grad(grad, param)
+        lazy = torch._neg_view(-params[1].grad.to_local())
+        options = {"run_check": False, "shape": weight.shape, "stride": weight.stride()}
+        params[1].grad = DTensor.from_local(lazy, mesh, [Shard(dim)], **options)
+        assert params[1].grad.to_local().is_neg()
+        for param in params:
+            Nero([param]).step()
+        assert torch.equal(params[0].to_local(), params[1].to_local())
+
+
 def parameters_swapped_after_construction():
     """As accelerate does: the optimiser is built first, then its groups get the sharded parameters."""
     reference, model = network(), network()
@@ -241,6 +258,7 @@ def _dim_1(param):
 
 MODES = [
     ranks_disagree_on_grad_is_none,
+    gradients_whose_memory_lacks_the_sign,
     parameters_swapped_after_construction,
     grad_scaler_with_an_inf_on_one_rank,
     mixed_precision_and_offload,

@@ -1,13 +1,15 @@
 """What Nero offers beyond the shared contract."""
 
 import copy
+import inspect
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from nero import Nero, Sphere, describe
+from nero import Nero, Sphere, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
 
 
@@ -274,6 +276,75 @@ def test_a_checkpoint_is_matched_by_name_within_a_group():
     saved = [{"params": [0, 1, 2], "param_names": ["a", "b", "c"], "lr": 0.1}]
     present = [{"params": [], "param_names": names} for names in (["c", "a"], ["b"])]
     assert [group["params"] for group in matched_by_name(saved, present)] == [[2, 0], [1]]
+
+
+def test_names_that_are_not_unique_match_nothing():
+    """Two models in one optimiser: by name, both would get the averages of the second."""
+    models = [nn.Linear(4, 3) for _ in range(2)]
+    groups = [group for model in models for group in param_groups(model)]
+    optimizer = Nero(groups)
+    for scale, model in enumerate(models, start=1):
+        for param in model.parameters():
+            param.grad = torch.full_like(param, scale)
+    optimizer.step()
+    fresh = Nero(groups)
+    fresh.load_state_dict(optimizer.state_dict())
+    for model in models:
+        for param in model.parameters():
+            kept, loaded = (each.state[param]["exp_avg_norm"] for each in (optimizer, fresh))
+            assert torch.equal(kept, loaded)
+
+
+def stepped(**options):
+    """Return a network and its optimiser after a step, with options set in a group since."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    optimizer = Nero(model)
+    model(torch.randn(2, 4)).square().sum().backward()
+    optimizer.step()
+    optimizer.param_groups[1] |= options
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"weight_decay": 0.1},
+            ValueError,
+            r"weight_decay must be 0 but is 0\.1 in the group of 0\.bias",
+        ),
+        ({"lr": -0.1}, ValueError, r"Invalid learning rate: -0\.1"),
+        ({"lr": "0.1"}, TypeError, "lr must be a number, not '0.1'"),
+        ({"lr": torch.tensor(float("nan"))}, ValueError, "Invalid learning rate: nan"),
+        ({"fused": "yes"}, TypeError, "fused must be True or False, not 'yes'"),
+        ({"beta": 2.0}, ValueError, "Invalid beta"),
+    ],
+    ids=str,
+)
+def test_what_is_set_in_a_group_later_is_heard_at_the_next_step(options, error, message):
+    model, optimizer = stepped(**options)
+    before = copy.deepcopy(model.state_dict())
+    good = {key: value for key, value in optimizer.defaults.items() if key in options}
+    with pytest.raises(error, match=message):
+        optimizer.step()
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    optimizer.param_groups[1] |= good
+    optimizer.step()
+
+
+def test_a_checkpoint_with_weight_decay_says_why_it_does_not_load():
+    _, optimizer = stepped(weight_decay=0.1)
+    _, fresh = stepped()
+    with pytest.raises(ValueError, match=r"weight_decay must be 0 but is 0\.1.*set it to 0"):
+        fresh.load_state_dict(optimizer.state_dict())
+    optimizer.param_groups[1]["weight_decay"] = 0.0
+    fresh.load_state_dict(optimizer.state_dict())
+
+
+def test_a_mistyped_option_is_an_error_to_type_checkers_too():
+    annotation = inspect.signature(Nero).parameters["unknown"].annotation
+    assert annotation is NoReturn
 
 
 @pytest.mark.parametrize("option", [{"lr": -1.0}, {"weight_decay": 0.1}, {"fused": "yes"}], ids=str)

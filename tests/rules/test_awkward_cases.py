@@ -58,6 +58,49 @@ class TestFanInTwo:
         assert row.constraint == "norm 1"
 
 
+def negated_view(grad: torch.Tensor) -> torch.Tensor:
+    return torch._neg_view(-grad)
+
+
+def imaginary_part(grad: torch.Tensor) -> torch.Tensor:
+    """The way in which such tensors come about: conjugation is lazy, and so is the sign of this view."""
+    return torch.complex(torch.zeros_like(grad), -grad).conj().imag
+
+
+class TestLazySign:
+    """Memory may hold the contrary of a tensor: torch's negative bit says so, and kernels cannot see it."""
+
+    @pytest.mark.parametrize("lazily", [negated_view, imaginary_part])
+    @pytest.mark.parametrize("build", [Nero, nero.baselines.Madam, nero.baselines.Fromage])
+    def test_of_a_gradient_is_obeyed(self, lazily, build):
+        torch.manual_seed(0)
+        layers = [nn.Linear(8, 3) for _ in range(2)]
+        layers[1].load_state_dict(layers[0].state_dict())
+        optimizers = [build(layer) for layer in layers]
+        for _ in range(3):
+            for param, other in zip(*(layer.parameters() for layer in layers), strict=True):
+                param.grad = torch.randn_like(param)
+                other.grad = lazily(param.grad)
+                assert other.grad.is_neg()
+                kept = other.grad
+                memory = torch._neg_view(kept).clone()
+            for optimizer in optimizers:
+                optimizer.step()
+            assert torch.equal(torch._neg_view(kept), memory), "gradients are only read"
+        for param, other in zip(*(layer.parameters() for layer in layers), strict=True):
+            assert torch.equal(param, other)
+
+    def test_of_a_parameter_is_obeyed(self):
+        torch.manual_seed(0)
+        weight = torch.randn(3, 8)
+        params = [nn.Parameter(weight.clone()), nn.Parameter(torch._neg_view(-weight))]
+        assert params[1].is_neg()
+        for param in params:
+            optimizer = Nero([param])
+            train(optimizer, torch.linspace(-1, 1, 72).sin().view(3, 3, 8))
+        torch.testing.assert_close(params[0], params[1], rtol=0, atol=1e-6)
+
+
 class TestRowWithoutDirection:
     @pytest.mark.parametrize("value", [0.0, 0.1, -3.0])
     def test_waits_for_its_first_gradient_and_takes_its_direction(self, value):

@@ -277,7 +277,11 @@ def test_prints_a_table():
         ({"2.wieght": torch.zeros(5, 8)}, {}, "no parameter `2.wieght`; the names are: 0.weight"),
         ({"2.weight": torch.zeros(8, 5)}, {}, r"`2.weight` has the shape \(5, 8\)"),
         ({"2.bias": torch.zeros(5)}, {}, "names no parameter whose role"),
-        ({"2.weight": torch.zeros(5, 8)}, {"num_points": 0}, "num_points must be 1 or more"),
+        (
+            {"2.weight": torch.zeros(5, 8)},
+            {"num_points": 0},
+            "num_points must be a whole number from 1 on",
+        ),
     ],
 )
 def test_says_what_is_wrong(update, options, message):

@@ -188,7 +188,7 @@ def test_says_what_is_wrong():
         search_robustness(layer, inputs, labels, max_angle_rad=0.0)
     with pytest.raises(ValueError, match="tolerance must be above 0 and below 1, but is 0"):
         search_robustness(layer, inputs, labels, tolerance=0)
-    with pytest.raises(ValueError, match="num_steps must be 1 or more, but is 0"):
+    with pytest.raises(ValueError, match="num_steps must be a whole number from 1 on, but is 0"):
         search_robustness(layer, inputs, labels, num_steps=0)
     layer.weight.data.add_(0.1)
     with pytest.raises(ValueError, match=r"`weight` do not have mean zero.*project_"):

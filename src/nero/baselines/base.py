@@ -24,16 +24,30 @@ class Baseline(RelativeOptimizer):
     readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
     """What checks each option, beside ``lr``."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._checked: dict[int, list[Any]] = {}
+        super().__init__(*args, **options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._checked = {}
+        super().__setstate__(state)
+
     @abstractmethod
     def _rule(
         self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
         """Compute the new weight and the changed state; ``state["step"]`` counts this step already."""
 
-    def _check_group(self, group: Group) -> None:
-        super()._check_group(group)
-        for name, read in self.readers.items():
-            read(name, group[name])
+    def _read_options(self, group: Group) -> Group:
+        # Once, and again when an option has changed: trainers set them while they run.
+        if torch.compiler.is_compiling():
+            return group
+        values = [group[name] for name in self.readers]
+        if self._checked.get(id(group)) != values:
+            for name, read in self.readers.items():
+                read(name, group[name])
+            self._checked[id(group)] = values
+        return group
 
     def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
         from nero.distributed import sharded_mesh_dims

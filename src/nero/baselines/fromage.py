@@ -1,6 +1,6 @@
 """Fromage: a step of fixed size relative to the layer."""
 
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
@@ -45,8 +45,9 @@ class Fromage(Baseline):
         *,
         maximize: bool = False,
         overrides: Overrides = (),
+        **unknown: NoReturn,
     ) -> None:
-        super().__init__(params, {"lr": lr, "maximize": maximize}, overrides)
+        super().__init__(params, {"lr": lr, "maximize": maximize}, overrides, unknown=unknown)
 
     def _rule(
         self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm

@@ -1,7 +1,7 @@
 """LAMB: Adam's direction, relative per layer."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
@@ -68,6 +68,7 @@ class Lamb(Baseline):
         max_norm: float = math.inf,
         maximize: bool = False,
         overrides: Overrides = (),
+        **unknown: NoReturn,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -77,7 +78,7 @@ class Lamb(Baseline):
             "max_norm": max_norm,
             "maximize": maximize,
         }
-        super().__init__(params, defaults, overrides)
+        super().__init__(params, defaults, overrides, unknown=unknown)
 
     def _rule(
         self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm

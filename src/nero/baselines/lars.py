@@ -1,6 +1,6 @@
 """LARS: momentum SGD with a local rate per layer."""
 
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
@@ -60,6 +60,7 @@ class Lars(Baseline):
         *,
         maximize: bool = False,
         overrides: Overrides = (),
+        **unknown: NoReturn,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -68,7 +69,7 @@ class Lars(Baseline):
             "trust_coefficient": trust_coefficient,
             "maximize": maximize,
         }
-        super().__init__(params, defaults, overrides)
+        super().__init__(params, defaults, overrides, unknown=unknown)
 
     def _rule(
         self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm

@@ -1,7 +1,7 @@
 """Madam: multiplicative updates, relative per synapse."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class Madam(Baseline):
         weight_bound: float = 3.0,
         maximize: bool = False,
         overrides: Overrides = (),
+        **unknown: NoReturn,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -81,7 +82,7 @@ class Madam(Baseline):
             "weight_bound": weight_bound,
             "maximize": maximize,
         }
-        super().__init__(params, defaults, overrides)
+        super().__init__(params, defaults, overrides, unknown=unknown)
 
     def _rule(
         self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_alike, check_fan_in_dims
 from nero.core.precision import sum_dtype
 
 
@@ -60,6 +61,10 @@ def gram(rows: Mapping[str, Tensor], *, fan_in_dims: tuple[int, ...]) -> Gram:
         >>> products["wg"].flatten().tolist(), products["gg"].shape
         ([6.0, 6.0], torch.Size([2, 1]))
     """
+    if not isinstance(rows, Mapping) or not rows:
+        raise TypeError("rows must be tensors by letter, such as {'w': weight, 'g': grad}")
+    check_alike(**{f"row {letter}": row for letter, row in rows.items()})
+    check_fan_in_dims(fan_in_dims, next(iter(rows.values())).ndim)
     exact = {letter: row.to(sum_dtype(row)) for letter, row in rows.items()}
     letters = "".join(rows)
     sums = [

@@ -41,6 +41,11 @@ class LayoutError(ValueError):
     """
 
 
+def _are_dims(dims: Any) -> bool:
+    is_several = isinstance(dims, Sequence) and not isinstance(dims, str)
+    return is_several and all(isinstance(d, int) for d in dims)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which dims of a parameter index its neurons; all other dims are fan-in.
@@ -64,15 +69,19 @@ class Layout:
     num_groups: int = 1
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
+        if not isinstance(self.role, str) or self.role not in ROLES:
             raise LayoutError(f"role must be one of {ROLES}, not {self.role!r}")
         if (self.neuron_dims is None) != (self.role not in NEURON_ROLES):
             raise LayoutError(
                 f"a parameter with role {self.role!r} cannot have neuron_dims {self.neuron_dims!r}: "
                 "neurons need them, and nothing else has them"
             )
-        if self.num_groups < 1:
-            raise LayoutError(f"num_groups must be at least 1, not {self.num_groups}")
+        if self.neuron_dims is not None and not _are_dims(self.neuron_dims):
+            raise LayoutError(f"neuron_dims must be a tuple of dims, not {self.neuron_dims!r}")
+        if not isinstance(self.num_groups, int) or self.num_groups < 1:
+            raise LayoutError(
+                f"num_groups must be a whole number from 1 on, not {self.num_groups!r}"
+            )
         if self.num_groups > 1 and (self.neuron_dims is None or 0 in self.neuron_dims):
             raise LayoutError("num_groups cuts dim 0 into fan-ins, so dim 0 cannot index neurons")
 
@@ -205,10 +214,15 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
         >>> layout_from_options({"role": "gain"}, (3, 4)).role
         'gain'
     """
-    role, dims = options.get("role"), options.get("neuron_dims")
+    role, dims, num_groups = (options.get(key) for key in LAYOUT_KEYS)
+    num_groups = 1 if num_groups is None else num_groups
     if dims is not None:
-        dims = (dims,) if isinstance(dims, int) else tuple(dims)
-        return Layout(role or "neuron", dims, options.get("num_groups") or 1)
+        dims = (dims,) if isinstance(dims, int) else tuple(dims) if _are_dims(dims) else dims
+        return Layout(role or "neuron", dims, num_groups)
+    if num_groups != 1:
+        raise LayoutError(
+            f"num_groups is {num_groups!r}, but cuts nothing without neuron_dims: give both, or neither"
+        )
     if role == "neuron" and len(shape) > 1:
         return neurons(0)
     if role is None or role == "neuron":

@@ -20,6 +20,8 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
         >>> working_dtype(torch.bfloat16), working_dtype(torch.float64)
         (torch.float32, torch.float64)
     """
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be that of real floating-point numbers, not {dtype!r}")
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -44,4 +46,5 @@ def balance_tolerance(dtype: torch.dtype) -> float:
         >>> balance_tolerance(torch.float32) < 5e-7
         True
     """
-    return torch.finfo(dtype).eps + 3 * torch.finfo(working_dtype(dtype)).eps
+    working = torch.finfo(working_dtype(dtype))  # refuses what is no dtype of real numbers
+    return torch.finfo(dtype).eps + 3 * working.eps

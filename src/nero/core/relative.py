@@ -14,8 +14,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_alike
 from nero.core.precision import sum_dtype
 from nero.core.rule import bias_correction
+from nero.core.spec import unit_intervals
 
 LayerNorm: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -72,6 +74,7 @@ def madam_update(
         >>> w
         tensor([ 0.9900, -1.0101])
     """
+    check_alike(weight=weight, grad=grad, exp_avg_sq=exp_avg_sq)
     exp_avg_sq = torch.addcmul(beta * exp_avg_sq, grad, grad, value=1 - beta)
     rms = (exp_avg_sq / bias_correction(beta, step)).sqrt().to(grad.dtype)
     ratio = torch.where(rms > 0, grad / torch.where(rms > 0, rms, 1.0), 0.0)
@@ -112,7 +115,8 @@ def lamb_update(
         >>> w
         tensor([0.9000, 0.9000, 0.9000, 0.9000])
     """
-    beta1, beta2 = betas
+    check_alike(weight=weight, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
+    beta1, beta2 = unit_intervals("betas", betas)
     exp_avg = torch.add(beta1 * exp_avg, grad, alpha=1 - beta1)
     exp_avg_sq = torch.addcmul(beta2 * exp_avg_sq, grad, grad, value=1 - beta2)
     rms = (exp_avg_sq / bias_correction(beta2, step)).sqrt()
@@ -150,6 +154,7 @@ def lars_update(
         >>> w
         tensor([0.9900, 0.9900, 0.9900, 0.9900])
     """
+    check_alike(weight=weight, grad=grad, momentum_buffer=momentum_buffer)
     weight_norm = layer_norm(weight)
     grad_norm = layer_norm(grad) + weight_decay * weight_norm
     local = torch.where(
@@ -180,6 +185,7 @@ def fromage_update(
         >>> fromage_update(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]), lr=0.1).norm()
         tensor(1.0000)
     """
+    check_alike(weight=weight, grad=grad)
     grad_norm = layer_norm(grad)
     stepped = weight - lr * _ratio(layer_norm(weight), grad_norm) * grad
     return torch.where(grad_norm > 0, stepped / (1 + lr * lr) ** 0.5, weight)

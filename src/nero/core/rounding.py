@@ -11,6 +11,9 @@ import math
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_alike
+from nero.core.precision import working_dtype
+
 _MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # splitmix64's, as signed 64-bit numbers
 _INCREMENT = -0x61C8864680B583EB
 _BITS = 24  # what a float32 uniform can hold
@@ -34,6 +37,10 @@ def uniform_noise(
         >>> round(u.mean().item(), 1), 0 <= u.min() <= u.max() < 1
         (0.5, tensor(True))
     """
+    if not isinstance(like, Tensor):
+        raise TypeError(f"like must be a tensor, not {like!r}")
+    if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed must be an integer of 64 bits, not {seed!r}")
     start = _mix(_mix(torch.tensor(seed, device=like.device)) + stream)
     start = _mix(start + step)
     position = torch.arange(offset, offset + like.numel(), device=like.device).reshape(like.shape)
@@ -57,6 +64,8 @@ def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
         >>> round_stochastic(x, torch.bfloat16, torch.rand(10_000)).float().unique()
         tensor([1.0000, 1.0078])
     """
+    check_alike(x=x, noise=noise)
+    working_dtype(dtype)  # refuses what is no dtype of real numbers
     info = torch.finfo(dtype)
     if info.eps <= torch.finfo(x.dtype).eps:
         return x.to(dtype)

@@ -27,11 +27,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_alike, check_fan_in_dims, real_number
 from nero.core.gram import Gram, gram
 from nero.core.neurons import Neurons
 from nero.core.precision import sum_dtype, working_dtype
 from nero.core.rounding import round_stochastic
-from nero.core.spec import STATE, Hyper
+from nero.core.spec import STATE, Hyper, learning_rate, unit_interval
 from nero.core.sphere import target_radius
 
 
@@ -98,13 +99,46 @@ def nero_update(
         >>> torch.allclose(new.weight.norm(dim=1), torch.ones(4))
         True
     """
-    hyper = (hyper or Hyper()).for_neurons(neurons)
+    hyper = Hyper() if hyper is None else hyper
+    _check_update(weight, grad, state, neurons, hyper, noise)
+    learning_rate("lr", lr)
+    hyper = hyper.for_neurons(neurons)
     rows = rows_of(weight, grad, state, hyper)
     products = None if neurons.is_elementwise else gram(rows, fan_in_dims=neurons.fan_in_dims)
     turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
     others = {key: apply_turn(rows, turn, key, like=state[key]) for key in turn.element_state}
     new = apply_turn(rows, turn, noise=noise)
     return Updated(new, {**turn.state, **others}, turn.is_finite)
+
+
+def _check_update(
+    weight: Tensor,
+    grad: Tensor,
+    state: Mapping[str, Tensor],
+    neurons: Neurons,
+    hyper: Hyper,
+    noise: Tensor | None,
+) -> None:
+    check_alike(weight=weight, grad=grad, **({} if noise is None else {"noise": noise}))
+    if not isinstance(neurons, Neurons):
+        raise TypeError(f"neurons must be those of a shape, as Layout.at returns them: {neurons!r}")
+    if not isinstance(hyper, Hyper):
+        raise TypeError(f"hyper must be a Hyper, not {hyper!r}")
+    hyper = Hyper.read(hyper._asdict()).for_neurons(neurons)
+    if neurons.fan_in_dims:
+        check_fan_in_dims(neurons.fan_in_dims, weight.ndim)
+    shape = [1 if d in neurons.fan_in_dims else n for d, n in enumerate(weight.shape)]
+    if math.prod(shape) != neurons.num_neurons:
+        raise ValueError(f"neurons of another shape than weight, {tuple(weight.shape)}: {neurons}")
+    for key in ("exp_avg_norm", "scale", "radius"):
+        if not STATE[key].exists(neurons, hyper):
+            continue
+        if not isinstance(state, Mapping) or not isinstance(state.get(key), Tensor):
+            raise ValueError(f"state has no {key}, which these neurons and options need")
+        if STATE[key].shape == "per neuron" and list(state[key].shape) != shape:
+            raise ValueError(
+                f"state's {key} has the shape {tuple(state[key].shape)}, not {tuple(shape)}"
+            )
 
 
 def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
@@ -336,9 +370,12 @@ def bias_correction(beta: float, step: int | Tensor) -> float | Tensor:
         >>> bias_correction(0.999, 1)
         0.001...
     """
+    beta = unit_interval("beta", beta)
     log_beta = math.log(beta) if beta > 0 else -math.inf
     if isinstance(step, Tensor):
         return -torch.expm1(step.to(sum_dtype(step)) * log_beta)
+    if not real_number("step", step) >= 1:
+        raise ValueError(f"step counts from 1, but is {step}")
     return -math.expm1(step * log_beta)
 
 

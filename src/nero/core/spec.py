@@ -7,13 +7,14 @@ declarations. What is left to write for a new option is what it does: in `nero.c
 """
 
 import math
-from collections.abc import Callable, Mapping
-from operator import itemgetter
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
+from nero.core.arguments import real_number
 from nero.core.neurons import Neurons
 from nero.core.precision import sum_dtype, working_dtype
 from nero.core.sharding import full_tensor
@@ -33,9 +34,11 @@ def unit_interval(name: str, value: float) -> float:
 
 
 def unit_intervals(name: str, values: Any) -> Any:
-    """Read several numbers in [0, 1)."""
+    """Read two numbers in [0, 1)."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 2:
+        raise TypeError(f"{name} must be two numbers, not {values!r}")
     for index, value in enumerate(values):
-        if not 0 <= value < 1:
+        if not 0 <= real_number(f"{name}[{index}]", value) < 1:
             raise ValueError(
                 f"Invalid {name.removesuffix('s')} parameter at index {index}: {value}"
             )
@@ -59,15 +62,35 @@ def finite_positive(name: str, value: float) -> float:
 
 def flag(name: str, value: bool) -> bool:
     """Read a truth value; ``"no"`` is none."""
-    if not isinstance(value, bool | int):
+    if not isinstance(value, bool | int) or value not in (0, 1):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     return bool(value)
 
 
 def int64(name: str, value: int) -> int:
     """Read an integer that a kernel can hold."""
+    if not isinstance(value, int) and hasattr(value, "__index__"):
+        value = operator.index(value)  # numpy's
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise ValueError(f"{name} must be an integer of 64 bits, not {value!r}")
+    return value
+
+
+def learning_rate(name: str, value: Any) -> Any:
+    """Read a rate: a number that is finite and at least zero, or a tensor of one.
+
+    A tensor that is not on the CPU is not looked into, since that would wait for its device.
+    """
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"Tensor {name} must be 1-element")
+        if value.is_complex() or value.is_meta:
+            what = value.dtype if value.is_complex() else "without storage"
+            raise TypeError(f"{name} must be a number, not a tensor {what}")
+        if value.device.type == "cpu" and not 0 <= value.item() < math.inf:
+            raise ValueError(f"Invalid learning rate: {value.item()}")
+    elif not 0 <= real_number(name, value) < math.inf:
+        raise ValueError(f"Invalid learning rate: {value}")
     return value
 
 
@@ -78,13 +101,13 @@ def sphere(name: str, value: Any) -> Sphere:
 
 def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
     """Read what to do with neurons that are not finite."""
-    if value not in NONFINITE:
+    if not isinstance(value, str) or value not in NONFINITE:
         raise ValueError(f"nonfinite must be one of {NONFINITE}, not {value!r}")
     return value
 
 
 def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:
-    if isinstance(value, str) or not is_good(value):
+    if not is_good(real_number(name, value)):
         raise ValueError(f"Invalid {name} value: {value!r}; {rule}")
     return float(value)
 
@@ -157,8 +180,6 @@ INITIAL = -1.0  # what `target` says for Sphere(radius="initial"), as NaN does f
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Hyper, include_extras=True).items()
 }
-option_values = itemgetter(*Hyper._fields)
-"""Return the values of all options in a param group, unread."""
 
 
 def _columns() -> dict[str, type]:

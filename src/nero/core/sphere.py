@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_fan_in_dims, check_real
 from nero.core.precision import balance_tolerance, sum_dtype, working_dtype
 
 Radius: TypeAlias = float | Literal["initial"] | None
@@ -52,6 +53,8 @@ class Sphere:
             raise ValueError(
                 f'radius must be a positive finite number, "initial" or None, but is {r!r}'
             )
+        if not isinstance(self.centre, bool | int):
+            raise TypeError(f"centre must be True or False, not {self.centre!r}")
 
     @property
     def is_free(self) -> bool:
@@ -114,6 +117,9 @@ def as_constraint(value: "Sphere | str | Mapping[str, Any]") -> Sphere:
             )
         return CONSTRAINT_NAMES[value]
     if isinstance(value, Mapping):
+        unknown = [key for key in value if key not in ("radius", "centre")]
+        if unknown:
+            raise TypeError(f"constraint has {unknown[0]!r}, but a Sphere has radius and centre")
         return Sphere(**value)
     raise TypeError(f"constraint must be a Sphere or its name, not {type(value).__name__}")
 
@@ -125,6 +131,7 @@ def neuron_norm(weight: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
         >>> neuron_norm(torch.tensor([[3.0, 4.0]]), fan_in_dims=(1,)).item()
         5.0
     """
+    _check(weight, fan_in_dims)
     return weight.to(sum_dtype(weight)).square().sum(fan_in_dims, keepdim=True).sqrt()
 
 
@@ -151,6 +158,8 @@ def is_balanced(
         >>> is_balanced(w, fan_in_dims=(1,), constraint=NORM_ONLY).flatten().tolist()
         [True, False]
     """
+    _check(weight, fan_in_dims)
+    constraint = as_constraint(constraint)
     w = weight.to(sum_dtype(weight))
     tolerance = balance_tolerance(weight.dtype)
     fan_in = _count(weight, fan_in_dims)
@@ -159,7 +168,7 @@ def is_balanced(
     if constraint.centre:
         drift = w.sum(fan_in_dims, keepdim=True).abs() / math.sqrt(fan_in)
         balanced = balanced & (drift <= tolerance * norm)
-    target = target_radius(constraint, radius)
+    target = _target(constraint, radius, norm)
     if target is not None:
         balanced = balanced & ((norm - target).abs() <= tolerance * target)
     return balanced
@@ -191,6 +200,8 @@ def project(
         >>> project(torch.tensor([[1.0, 2.0, 3.0]]), fan_in_dims=(1,))
         tensor([[-0.7071,  0.0000,  0.7071]])
     """
+    _check(weight, fan_in_dims)
+    constraint = as_constraint(constraint)
     if constraint.is_free:
         return weight
     w = weight.to(sum_dtype(weight))
@@ -204,7 +215,7 @@ def project(
     # What centring leaves of a constant row is rounding, and rounding is no direction.
     threshold = 8 * torch.finfo(working_dtype(weight.dtype)).eps
     has_direction = (norm_sq > threshold**2 * size_sq) & torch.isfinite(size_sq)
-    target = target_radius(constraint, radius)
+    target = _target(constraint, radius, norm_sq)
     # The inner where keeps the root away from zero, for the backward pass.
     scale = 1.0 if target is None else target / torch.where(has_direction, norm_sq, 1.0).sqrt()
     done = is_balanced(weight, fan_in_dims=fan_in_dims, constraint=constraint, radius=radius)
@@ -223,6 +234,21 @@ def target_radius(constraint: Sphere, radius: Tensor | None) -> float | Tensor |
     if radius is None:
         raise ValueError('Sphere(radius="initial") needs the radius of each neuron')
     return radius
+
+
+def _target(constraint: Sphere, radius: Tensor | None, norm: Tensor) -> float | Tensor | None:
+    target = target_radius(constraint, radius)
+    shape = getattr(target, "shape", norm.shape)
+    if any(n not in (1, m) for n, m in zip(reversed(shape), reversed(norm.shape), strict=False)):
+        raise ValueError(
+            f"radius has the shape {tuple(shape)}, but one number per neuron has {tuple(norm.shape)}"
+        )
+    return target
+
+
+def _check(weight: Tensor, fan_in_dims: tuple[int, ...]) -> None:
+    check_real("weight", weight)
+    check_fan_in_dims(fan_in_dims, weight.ndim)
 
 
 def _count(weight: Tensor, dims: tuple[int, ...]) -> int:

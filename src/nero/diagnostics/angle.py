@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nero.core.arguments import check_alike, check_fan_in_dims
 from nero.core.neurons import Neurons
 from nero.functional import sum_dtype
 
@@ -65,6 +66,8 @@ def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]
         >>> turning_angle(before, after, fan_in_dims=(1,)).flatten().tolist()
         [9.99999...e-07, 0.0]
     """
+    check_alike(before=before, after=after)
+    check_fan_in_dims(fan_in_dims, before.ndim)
     dtype = sum_dtype(before)
     return _angle(before.to(dtype), after.to(dtype), fan_in_dims)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nero.core.arguments import kind_of
 from nero.core.sharding import is_sharded, to_local
 from nero.diagnostics.angle import measure, neuron_rows
 from nero.diagnostics.neurons import (
@@ -137,6 +138,8 @@ def check_balance(
         optimizer = innermost(network)
         has_constraints = isinstance(optimizer, Nero | Balanced)
         found = watched_params(optimizer, constraint=None if has_constraints else constraint)
+    elif not isinstance(network, nn.Module):
+        raise TypeError(f"network must be a model or an optimizer, not {kind_of(network)}")
     else:
         found = neurons_of_model(network, constraint=constraint, overrides=overrides)
         found = [each for each in found if _has_weights(each)]
@@ -165,12 +168,15 @@ def balance_(
         >>> print(balance_(nn.Linear(8, 4)).summary())
         balanced: all 4 neurons
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
     project_(model, constraint=constraint, overrides=overrides)
     return check_balance(model, constraint=constraint, overrides=overrides)
 
 
 def _has_weights(each: NamedNeurons) -> bool:
-    return not each.neurons.is_elementwise and not each.param.is_meta and bool(each.param.numel())
+    has_numbers = each.param.is_floating_point() and not each.param.is_meta
+    return not each.neurons.is_elementwise and has_numbers and bool(each.param.numel())
 
 
 def _row(each: NamedNeurons, target: Tensor | float | None) -> BalanceRow:

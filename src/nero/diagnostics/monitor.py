@@ -1,7 +1,7 @@
 """Sample some steps of an optimiser, and report to sinks how far neurons turned."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nero.core.arguments import kind_of, real_number, whole_number
 from nero.core.sharding import is_sharded, to_local
+from nero.core.spec import flag
 from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
 from nero.diagnostics.neurons import (
     NamedNeurons,
@@ -89,15 +91,20 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         on_error: Literal["warn", "raise"] = "warn",
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"TurningMonitor watches an optimizer, not {type(optimizer).__name__}")
-        if every < 1 or (max_layers is not None and max_layers < 1):
-            raise ValueError(
-                f"every and max_layers must be at least 1, but are {every} and {max_layers}"
-            )
-        if too_far is not None and not too_far > 0:
+            raise TypeError(f"TurningMonitor watches an optimizer, not {kind_of(optimizer)}")
+        every = whole_number("every", every, smallest=1)
+        if max_layers is not None:
+            max_layers = whole_number("max_layers", max_layers, smallest=1)
+        if too_far is not None and not real_number("too_far", too_far) > 0:
             raise ValueError(f"too_far is an angle in radians above 0, but is {too_far}")
         if on_error not in ("warn", "raise"):
             raise ValueError(f'on_error must be "warn" or "raise", but is {on_error!r}')
+        if not isinstance(sinks, Sequence):
+            raise TypeError(f"sinks must be a list of sinks, not {kind_of(sinks)}")
+        for sink in sinks:
+            if isinstance(sink, type) or not isinstance(sink, Sink):
+                raise TypeError(f"sinks has {kind_of(sink)}, which is no object with write(report)")
+        every_rank = flag("every_rank", every_rank)
         self.optimizer = innermost(optimizer)
         self.model = model
         self.every, self.max_layers = every, max_layers
@@ -147,7 +154,13 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on as the monitor that was saved would have."""
-        self.step, self._position = int(state_dict["step"]), int(state_dict["position"])
+        if not isinstance(state_dict, Mapping) or not {"step", "position"} <= state_dict.keys():
+            raise ValueError(
+                "this state_dict is not that of a monitor, which has step and position"
+            )
+        self.step, self._position = (
+            whole_number(key, state_dict[key], smallest=0) for key in ("step", "position")
+        )
 
     def _watched(self) -> list[NamedNeurons]:
         # Anew each time: parameters are added, frozen and swapped while a model trains.

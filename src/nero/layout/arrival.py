@@ -115,9 +115,9 @@ def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
 
 def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dict[str, Any]]:
     """Split a group by what is known of its parameters' layouts."""
-    params = group["params"]
-    if any(key in group for key in LAYOUT_KEYS) or isinstance(params, set):
-        return [group]  # it says itself; and torch refuses sets, and says why
+    params = group.get("params")
+    if any(key in group for key in LAYOUT_KEYS) or params is None or isinstance(params, set):
+        return [group]  # it says itself, or will be refused
     params = [params] if isinstance(params, Tensor) else list(params)
     parts: dict[Layout | None, list[Any]] = {}
     for place, item in enumerate(params):

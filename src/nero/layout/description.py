@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from nero.core.arguments import check_real
 from nero.core.neurons import NEURON_ROLES
 from nero.core.spec import STATE, Hyper
 from nero.core.sphere import BALANCED, Sphere
@@ -13,6 +14,8 @@ from nero.layout.groups import Overrides, resolve
 from nero.layout.infer import NamedLayout
 from nero.tables import aligned
 
+# Options of the optimiser on which nothing here depends.
+_ELSEWHERE = ("lr", "weight_decay", "foreach", "fused")
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 
 
@@ -93,6 +96,9 @@ def describe(
         example: as given to the optimiser.
         options: the optimiser's other options; what it keeps may depend on them.
 
+    Raises:
+        TypeError: if there is no such option, or a parameter is of a kind that Nero refuses.
+
     Example:
         >>> print(nero.describe(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))))
         parameter  shape  role    neurons  fan-in  constraint      state  why
@@ -103,6 +109,11 @@ def describe(
         <BLANKLINE>
         21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
     """
+    known = (*Hyper._field_defaults, *_ELSEWHERE)
+    for name in options.keys() - {*known}:
+        raise TypeError(
+            f"describe got an unknown option {name!r}; the options are {', '.join(known)}"
+        )
     defaults = {**Hyper._field_defaults, **options, "constraint": constraint}
     rows = [
         _row(found, {**defaults, **own}) for found, _, own in resolve(model, overrides, example)
@@ -121,13 +132,13 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
     elif hyper.constraint != chosen.constraint and not neurons.is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
-    state_bytes = sum(
-        spec.num_bytes(neurons, param.numel(), param.dtype)
-        for spec in STATE.values()
-        if spec.exists(neurons, hyper)
-    )
-    if not param.requires_grad:
-        reason, state_bytes = f"{reason}; frozen", 0
+    state_bytes = 0
+    if param.requires_grad:
+        check_real(f"`{found.name}`", param)
+        kept = [spec for spec in STATE.values() if spec.exists(neurons, hyper)]
+        state_bytes = sum(spec.num_bytes(neurons, param.numel(), param.dtype) for spec in kept)
+    else:
+        reason = f"{reason}; frozen"
     return Row(
         found.name,
         tuple(param.shape),

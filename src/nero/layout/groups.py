@@ -93,7 +93,18 @@ def resolve(
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Mapping[str, Any]]]:
     """Return overrides as a list of pairs; a mapping's order is that of its writing."""
-    return list(overrides.items()) if isinstance(overrides, Mapping) else list(overrides)
+    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    pairs = list(overrides.items()) if isinstance(overrides, Mapping) else overrides
+    if not isinstance(pairs, list) and not is_list:
+        raise TypeError(f"overrides must be pairs of a pattern and options, not {overrides!r}")
+    for pair in pairs:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
+            raise TypeError(
+                "overrides must be pairs such as ('*.bias', {'lr': 0.001}); this override is not one: "
+                f"{pair!r}"
+            )
+    return [(pattern, options) for pattern, options in pairs]
 
 
 def _first_match(

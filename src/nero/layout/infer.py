@@ -11,6 +11,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 import nero.layout.huggingface
 import nero.layout.modules  # noqa: F401  (they fill the registry)
+from nero.core.arguments import kind_of
 from nero.core.neurons import BIAS, GAIN, Layout, LayoutError
 from nero.layout.guess import guess_layout
 from nero.layout.registry import find_rule, shown_name
@@ -59,6 +60,11 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
         1.weight gain
         1.bias bias
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, not {kind_of(model)}: layouts are found from modules, so "
+            "pass an instance of the model itself, not its class or its parameters"
+        )
     found: dict[nn.Parameter, NamedLayout] = {}
     for name, param, (layout, reason, is_guess) in _walk(model):
         first = found.get(param)

@@ -35,8 +35,15 @@ def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
         >>> print(nero.describe(InOut()).rows[0].num_neurons)
         20
     """
-    if not rules:
-        raise ValueError("rules must name at least one parameter")
+    if not isinstance(module, str) and not (
+        isinstance(module, type) and issubclass(module, nn.Module)
+    ):
+        raise TypeError(f"module must be a class of modules or its dotted name, not {module!r}")
+    if not isinstance(rules, Mapping) or not rules:
+        raise ValueError(f"rules must name at least one parameter, but are {rules!r}")
+    for name, rule in rules.items():
+        if not isinstance(rule, Layout) and not callable(rule):
+            raise TypeError(f"rules say {rule!r} of {name!r}, which must be a Layout or a function")
     _RULES[module] = dict(rules)
 
 
@@ -53,6 +60,10 @@ def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
             for pattern, rule in _RULES.get(key, {}).items():
                 if fnmatch.fnmatchcase(name, pattern):
                     layout = rule if isinstance(rule, Layout) else rule(module)
+                    if not isinstance(layout, Layout):
+                        raise TypeError(
+                            f"the rule of {key} for {name!r} returned {layout!r}, no Layout"
+                        )
                     return layout, shown_name(module)
     return None
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS, Neurons, neurons_from_options
 from nero.core.sharding import is_sharded
 from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
-from nero.optim.checkpoint import INITIAL_NORMS, matched_by_name
-from nero.optim.checks import check_param, named_params
+from nero.optim.checkpoint import INITIAL_NORMS, check_state_dict, matched_by_name
+from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_
 
@@ -70,7 +71,7 @@ class Balanced(Optimizer):
 
     def __init__(self, optimizer: Optimizer, constraint: Sphere | str = BALANCED) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"Balanced wraps an optimizer, not {type(optimizer).__name__}")
+            raise TypeError(f"Balanced wraps an optimizer, not {kind_of(optimizer)}")
         if isinstance(optimizer, Balanced | Nero):
             raise TypeError(f"{type(optimizer).__name__} carries its own constraint already")
         if getattr(optimizer, "_is_balanced", False):
@@ -79,6 +80,8 @@ class Balanced(Optimizer):
         self.optimizer = optimizer
         self.constraint = as_constraint(constraint)
         _check_groups(optimizer.param_groups)
+        if not isinstance(optimizer, RelativeOptimizer):  # which warns by itself
+            warn_untrainable(optimizer.param_groups)
         self._attach()
         self._project_groups(optimizer.param_groups)
 
@@ -104,6 +107,7 @@ class Balanced(Optimizer):
         The layout comes from the model that is being trained, and so does the constraint of a group where
         the checkpoint has none: it may be one of the wrapped optimiser alone.
         """
+        check_state_dict(state_dict)
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
         groups = matched_by_name(state_dict["param_groups"], self.param_groups)
         self.optimizer.load_state_dict({**state_dict, "param_groups": groups})
@@ -112,6 +116,7 @@ class Balanced(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a param group, and project it."""
+        check_has_params(param_group)
         self.optimizer.add_param_group(param_group)
         try:
             _check_groups(self.param_groups[-1:])

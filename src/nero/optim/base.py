@@ -18,19 +18,29 @@ from nero.core.update import Update
 from nero.layout import Overrides, param_groups
 from nero.layout.arrival import model_of, with_layouts
 from nero.optim.checkpoint import (
+    check_groups,
+    check_mapping,
+    check_origin,
+    check_state_dict,
     matched_by_name,
     merged_group,
     named_by_order,
     restored_state,
 )
 from nero.optim.checks import (
+    check_has_params,
     check_overrides,
     check_param,
+    check_params,
     named_params,
     param_name,
     raise_sparse,
+    rate_of_step,
     read_lr,
+    refuse_unknown,
+    warn_ignored,
     warn_no_storage,
+    warn_untrainable,
 )
 
 Params: TypeAlias = (
@@ -69,6 +79,8 @@ class RelativeOptimizer(Optimizer):
 
     state_specs: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
+    option_hints: ClassVar[Mapping[str, str]] = {}
+    """Options of other optimisers, and what serves instead of them."""
 
     def __init__(
         self,
@@ -76,7 +88,10 @@ class RelativeOptimizer(Optimizer):
         defaults: dict[str, Any],
         overrides: Overrides = (),
         example: Any = None,
+        *,
+        unknown: Mapping[str, Any] | None = None,
     ) -> None:
+        refuse_unknown(unknown or {}, defaults, self.option_hints, type(self).__name__)
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         self._resolved: dict[int, Resolved] = {}  # by position
         self._names: tuple[str, ...] = ()
@@ -90,8 +105,10 @@ class RelativeOptimizer(Optimizer):
             name = "overrides match parameter names" if overrides else "example is a model's input"
             raise TypeError(f"{name}: pass the model, not its parameters")
         elif not isinstance(params, Tensor):  # torch refuses it, and says why
+            check_params(params)
             params = with_layouts(params)
         super().__init__(params, defaults)
+        warn_untrainable(self.param_groups)
 
     @abstractmethod
     def _update(self, updates: list[Update]) -> None:
@@ -130,12 +147,14 @@ class RelativeOptimizer(Optimizer):
 
         If layouts were left on them that differ, the group becomes several.
         """
+        check_has_params(param_group)
         start = len(self.param_groups)
         try:
             # Everything is checked before anything is projected.
             for part in with_layouts([param_group]):
                 super().add_param_group(part)
                 group = self.param_groups[-1]
+                warn_ignored(group, self.option_hints)
                 self._check_group(group)
                 for param, name in named_params(group):
                     self._check_param(param, group, name)
@@ -169,18 +188,23 @@ class RelativeOptimizer(Optimizer):
         """
         loss = None
         if closure is not None:
+            if not callable(closure):
+                raise TypeError(f"closure must be a function without arguments, not {closure!r}")
             with torch.enable_grad():
                 loss = closure()
         updates: list[Update] = []
         position = 0
         is_traced = torch.compiler.is_compiling()
         for group in self.param_groups:
-            options, lr = self._group_options(group), _scalar(group["lr"])
+            options, lr = self._group_options(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
                 # A compiler would have to guard what is kept.
                 known = None if is_traced else self._resolved.get(position)
                 update = self._as_update(param, group, place, options, lr, position, known)
                 if update is not None:
+                    if not is_traced and update.grad.is_neg():
+                        # Its memory lacks the sign, and memory is what kernels read.
+                        update = update._replace(grad=update.grad.resolve_neg())
                     updates.append(update)
                 position += 1
         self._update(updates)
@@ -205,13 +229,15 @@ class RelativeOptimizer(Optimizer):
         comes from the model that is being trained, everything else from the checkpoint. Options that an
         older checkpoint does not have keep their present values.
         """
+        check_mapping(state_dict)
         states: dict[Tensor, State] = {}
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+            check_state_dict(state_dict)
             saved = named_by_order(state_dict["param_groups"], self._names)
             saved = matched_by_name(saved, self.param_groups)
-            if [len(g["params"]) for g in self.param_groups] != [len(g["params"]) for g in saved]:
-                return state_dict  # torch's own error is clear
+            check_origin(saved, state_dict["state"], self.state_specs, type(self))
+            check_groups(saved, self.param_groups)
             pairs = [*zip(self.param_groups, saved, strict=True)]
             merged = [merged_group(group, saved_group) for group, saved_group in pairs]
             # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
@@ -397,11 +423,6 @@ def _norm_per_neuron(param: Tensor, neurons: Neurons) -> Tensor:
         return sharded_neuron_norm(param, neurons)  # type: ignore[arg-type]
     norm = neuron_norm(neurons.view(param), fan_in_dims=neurons.fan_in_dims)
     return norm.view(neurons.state_shape)
-
-
-def _scalar(lr: float | Tensor) -> float | Tensor:
-    # A Python number (not numpy's), or a tensor without dims.
-    return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
 
 
 def _fits(state: State, param: Tensor) -> bool:

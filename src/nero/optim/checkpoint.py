@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS
 from nero.core.spec import StateSpec
 
@@ -14,11 +15,73 @@ INITIAL_NORMS = "initial_norms"
 """Where `Balanced` keeps, in a group, the norms of its parameters' neurons, one tensor per parameter."""
 
 
+def check_mapping(state_dict: Any) -> None:
+    """Raise unless this can be a state dict; hooks may still change what is in it."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"state_dict must be that of an optimizer, not {kind_of(state_dict)}")
+
+
+def check_state_dict(state_dict: Any) -> None:
+    """Raise unless this is what ``state_dict()`` of an optimiser returns."""
+    check_mapping(state_dict)
+    for key in ("param_groups", "state"):
+        if key not in state_dict:
+            shown = ", ".join(repr(k) for k in [*state_dict][:3]) or "nothing"
+            raise ValueError(
+                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}"
+            )
+    groups, states = state_dict["param_groups"], state_dict["state"]
+    if not isinstance(groups, Sequence) or not all(isinstance(g, Mapping) for g in groups):
+        raise ValueError("this state_dict's param_groups are not a list of groups")
+    if not all(isinstance(group.get("params"), Sequence) for group in groups):
+        raise ValueError("a group of this state_dict's param_groups has no list of params")
+    if not isinstance(states, Mapping):
+        raise ValueError("this state_dict's state is not a mapping from parameters to their state")
+
+
+def check_origin(
+    saved: Sequence[Group],
+    states: Mapping[Any, Any],
+    specs: Mapping[str, StateSpec],
+    optimizer: type,
+) -> None:
+    """Raise if what was kept for a parameter has nothing of this optimiser, beside a counter."""
+    own = [key for key in specs if key != "step"]
+    for index in [index for group in saved for index in group["params"]]:
+        state = states.get(index)
+        if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
+            raise ValueError(
+                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
+                f"the checkpoint of another optimizer than {optimizer.__name__}"
+            )
+
+
+def check_groups(saved: Sequence[Group], present: Sequence[Group]) -> None:
+    """Raise unless the saved groups have as many parameters as the present ones, one by one."""
+    theirs, ours = ([len(group["params"]) for group in groups] for groups in (saved, present))
+    if theirs == ours:
+        return
+    problem = "has a different number of parameter groups"
+    if len(theirs) == len(ours):
+        problem = "contains a parameter group that doesn't match the size of optimizer's group"
+    raise ValueError(
+        f"loaded state dict {problem}: it has {_sizes(theirs)}, this optimizer {_sizes(ours)}; build it as "
+        "it was built then: from the model, from its parameters, or from the same groups. Parameters are "
+        "matched by name where both sides have the same names"
+    )
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return (
+        f"{len(sizes)} group{'s' * (len(sizes) != 1)} of {', '.join(map(str, sizes)) or 'nothing'}"
+    )
+
+
 def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Group]:
     """Sort the saved groups as the present ones are, by the names of their parameters.
 
     A group takes the options that its first parameter was saved with. Where a side has no names, or
-    their names differ, groups come back as they are, to be matched by position.
+    their names differ or are not unique, groups come back as they are, to be matched by position.
 
     Example:
         >>> from nero.optim.checkpoint import matched_by_name
@@ -33,6 +96,8 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
         return [*saved]
     owners = {name: group for group in saved for name in group["param_names"]}
     names = [group["param_names"] for group in present]
+    if len(owners) < sum(len(group["params"]) for group in saved):
+        return [*saved]  # two models, whose names are the same
     if {name for each in names for name in each} != set(owners) or not all(names):
         return [*saved]
     matched = []
@@ -77,6 +142,8 @@ def restored_state(
     optimizer: type,
 ) -> dict[str, Tensor]:
     """Give fresh state the saved values, in its own dtypes."""
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"{name}: the checkpoint's state of it is {saved!r}, not a mapping")
     restored = dict(fresh)
     for key, tensor in fresh.items():
         # torch's flattened checkpoints have an empty dict for what was not saved.
@@ -86,6 +153,10 @@ def restored_state(
             raise ValueError(
                 f"{name}: the checkpoint has no {key} for it, only {sorted(saved)}; is it the "
                 f"checkpoint of another optimizer than {optimizer.__name__}?"
+            )
+        if not isinstance(saved[key], Tensor | int | float):
+            raise ValueError(
+                f"{name}: the checkpoint's {key} is {saved[key]!r}, which is no number"
             )
         value = torch.as_tensor(saved[key])
         if value.shape != tensor.shape:

@@ -1,39 +1,97 @@
 """What users can get wrong, and the messages that say what to do."""
 
+import difflib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from nero.core.arguments import check_real, kind_of
 from nero.core.neurons import LayoutError, neurons_from_options
+from nero.core.spec import learning_rate
 from nero.layout import Overrides
 from nero.layout.groups import override_pairs
+
+MAX_USUAL_RAD = 1.0
+"""Beyond this angle per step a neuron forgets where it was."""
 
 
 def read_lr(lr: float | Tensor) -> float | Tensor:
     """Read a learning rate: a non-negative number, or a one-element tensor of the group's own."""
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
-        if lr.device.type == "cpu" and not 0 <= lr.item() < math.inf:
-            raise ValueError(f"Invalid learning rate: {lr.item()}")
-        # Groups that share one tensor would each multiply it when told to decay.
-        return lr.clone()
-    if isinstance(lr, str):
-        raise TypeError(f"lr must be a number, not the text {lr!r}")
-    if not 0 <= lr < math.inf:
-        raise ValueError(f"Invalid learning rate: {lr}")
-    return lr
+    learning_rate("lr", lr)
+    # Groups that share one tensor would each multiply it when told to decay.
+    return lr.clone() if isinstance(lr, Tensor) else lr
 
 
-def check_real(param: Tensor, name: str) -> None:
-    """Raise unless ``param`` holds real floating-point numbers."""
-    if param.requires_grad and not param.is_floating_point():
+def rate_of_step(lr: Any) -> float | Tensor:
+    """Read the learning rate of a group at a step: a Python number, or a tensor without dims."""
+    if type(lr) is float and 0 <= lr < math.inf:  # nearly always, and at every step
+        return lr
+    if not torch.compiler.is_compiling():  # a compiler cannot look into a tensor
+        learning_rate("lr", lr)
+    return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
+
+
+def check_params(params: Any) -> None:
+    """Raise unless ``params`` can be parameters or param groups; torch looks at each of them."""
+    if isinstance(params, type):
         raise TypeError(
-            f"{name} is {param.dtype}; only real floating-point parameters can be turned"
+            f"params is {kind_of(params)}: build an instance of it first, {params.__name__}(...)"
         )
+    if isinstance(params, Optimizer):
+        raise TypeError(
+            f"params is an optimizer ({kind_of(params)}): pass its model, or its param_groups"
+        )
+    if isinstance(params, Mapping):
+        raise TypeError(
+            "params is a single mapping: put a param group into a list, and pass a model as it is"
+        )
+    if isinstance(params, str) or not isinstance(params, Iterable):
+        raise TypeError(
+            f"params must be a model, its parameters or param groups, not {kind_of(params)}"
+        )
+
+
+def check_has_params(group: Any) -> None:
+    """Raise if a param group does not say of which parameters it is; torch looks at the rest."""
+    if isinstance(group, Mapping) and group.get("params") is None:
+        raise ValueError(f"a param group has no 'params', only {sorted(map(str, group))}")
+
+
+def refuse_unknown(
+    unknown: Mapping[str, Any], options: Iterable[str], hints: Mapping[str, str], optimizer: str
+) -> None:
+    """Raise if there are options that the optimiser does not have, and say what serves instead."""
+    for name in unknown:
+        near = difflib.get_close_matches(name, [*options], n=1)
+        hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
+        hint = hint or f"the options are {', '.join(options)}"
+        raise TypeError(f"{optimizer} got an unexpected keyword argument {name!r}: {hint}")
+
+
+def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Warn if no parameter can be trained; some may be frozen, such as those that hold integers."""
+    members = [pair for group in groups for pair in named_params(group)]
+    if not any(param.requires_grad for param, _ in members):
+        integers = [
+            (p, name) for p, name in members if not (p.is_floating_point() or p.is_complex())
+        ]
+        why = "".join(f"; {name} is {p.dtype}, which has no gradient" for p, name in integers[:1])
+        _warn(f"no parameter requires a gradient, so steps will change nothing{why}")
+
+
+def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+    """Warn of options in a param group that were meant for another optimiser."""
+    for name in hints.keys() & group.keys():
+        _warn(f"{name} in a param group has no effect: {hints[name]}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=5)
 
 
 def raise_sparse(name: str) -> NoReturn:
@@ -75,6 +133,18 @@ def warn_no_foreach(foreach: bool | None) -> None:
         )
 
 
+def warn_far(lr: float | Tensor) -> None:
+    """Warn of a learning rate that was meant for an optimiser whose rate is not an angle."""
+    if isinstance(lr, Tensor) and lr.device.type != "cpu":
+        return  # reading it would wait for the device
+    if float(lr) > MAX_USUAL_RAD:
+        warnings.warn(
+            f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
+            "can use: Nero's lr is an angle, and 0.01 is usual",
+            stacklevel=2,
+        )
+
+
 def warn_no_storage(name: str) -> None:
     """Warn that a parameter without storage is not being trained."""
     warnings.warn(
@@ -95,7 +165,8 @@ def check_whole(param: Tensor, name: str) -> None:
 
 def check_param(param: Tensor, group: Mapping[str, Any], name: str) -> None:
     """Raise if ``param`` is of a kind that has no neurons, or does not fit its group's layout."""
-    check_real(param, name)
+    if param.requires_grad:
+        check_real(name, param)
     check_whole(param, name)
     try:
         neurons_from_options(group, param.shape)

@@ -2,7 +2,8 @@
 
 import warnings
 from dataclasses import asdict
-from typing import Any
+from operator import itemgetter
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -11,12 +12,12 @@ from nero.backends import backend_name, new_backends, new_summing_backends, plai
 from nero.backends.cpu import operator
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
-from nero.core.spec import STATE, Hyper, Nonfinite, flag, option_values
+from nero.core.spec import STATE, Hyper, Nonfinite, flag
 from nero.core.sphere import BALANCED, Sphere, as_constraint
 from nero.core.update import Update
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
-from nero.optim.checks import name_at, warn_no_foreach
+from nero.optim.checks import name_at, warn_far, warn_no_foreach
 from nero.optim.projection import project_param_
 
 
@@ -76,6 +77,13 @@ class Nero(RelativeOptimizer):
     """
 
     state_specs = STATE
+    option_hints: ClassVar = {
+        "betas": "there is no momentum, and a single average: pass the second of them as beta=",
+        "momentum": "there is none, and no option for it; beta= averages the squared gradient norm",
+        "eps": "nothing is divided by zero, so none is needed; leave it out",
+        "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
+        "learning_rate": "it is called lr=",
+    }
 
     def __init__(
         self,
@@ -95,6 +103,7 @@ class Nero(RelativeOptimizer):
         weight_decay: float = 0.0,
         foreach: bool | None = None,
         fused: bool | None = None,
+        **unknown: NoReturn,
     ) -> None:
         warn_no_foreach(foreach)
         defaults = {
@@ -112,7 +121,7 @@ class Nero(RelativeOptimizer):
             "fused": fused,
         }
         self._reset()
-        super().__init__(params, defaults, overrides, example)
+        super().__init__(params, defaults, overrides, example, unknown=unknown)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warnings.warn(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
@@ -183,21 +192,16 @@ class Nero(RelativeOptimizer):
     def _check_group(self, group: Group) -> None:
         group["constraint"] = as_constraint(group["constraint"])
         super()._check_group(group)
-        if group["fused"] is not None:
-            flag("fused", group["fused"])
-        if group["weight_decay"] != 0:
-            raise ValueError(
-                f"weight_decay must be 0 but is {group['weight_decay']}: Nero fixes the norm of every "
-                "neuron, so decay has nothing to do; to regularise, see gain_penalty"
-            )
+        warn_far(group["lr"])
 
     def _read_options(self, group: Group) -> Hyper:
+        # Once, and again when an option has changed: trainers set them while they run.
         if torch.compiler.is_compiling():
-            return Hyper.read(group)
-        values = option_values(group)
+            return _read(group)
+        values = _values(group)
         known = self._options.get(id(group))
         if known is None or known[0] != values:
-            known = self._options[id(group)] = values, Hyper.read(group)
+            known = self._options[id(group)] = values, _read(group)
         return known[1]
 
     def _hyper(self, options: Hyper, neurons: Neurons) -> Hyper:
@@ -261,3 +265,20 @@ class Nero(RelativeOptimizer):
 def _is_finite(grad: Tensor) -> bool:
     # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
     return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())
+
+
+_values = itemgetter(*Hyper._fields, "fused", "weight_decay")
+
+
+def _read(group: Group) -> Hyper:
+    """Read and check the options of a group."""
+    if group["fused"] is not None:
+        flag("fused", group["fused"])
+    if group["weight_decay"] != 0:
+        names = group.get("param_names") or ["its first parameter"]
+        raise ValueError(
+            f"weight_decay must be 0 but is {group['weight_decay']} in the group of {names[0]}: Nero fixes "
+            "the norm of every neuron, so decay has nothing to do; set it to 0, and to regularise, see "
+            "gain_penalty"
+        )
+    return Hyper.read(group)

@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nero.core.arguments import check_real
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.sphere import BALANCED, Sphere, as_constraint, project
 from nero.layout import Overrides, param_groups
 from nero.layout.arrival import model_of, with_layouts
 from nero.optim.base import Params
+from nero.optim.checks import check_has_params, check_params
 
 
 def project_(
@@ -40,8 +42,13 @@ def project_(
             "project_ takes a model or several parameters: put a single one into a list"
         )
     model = params if isinstance(params, nn.Module) else model_of(params)
+    if model is None:
+        check_params(params)
+        if overrides:
+            raise TypeError("overrides match parameter names: pass the model, not its parameters")
     groups = with_layouts(params) if model is None else param_groups(model, overrides=overrides)
     for param, group in _each(groups):
+        check_real("each of params", param)
         if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))
             if sphere.radius == "initial":
@@ -79,5 +86,6 @@ def project_param_(
 
 def _each(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
     for group in groups:
+        check_has_params(group)
         for member in group["params"]:
             yield (member[1] if isinstance(member, tuple) else member), group

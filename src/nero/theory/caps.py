@@ -7,6 +7,8 @@ measure soon leaves the range of float64, and everything here is a logarithm.
 
 import math
 
+from nero.core.arguments import real_number, whole_number
+
 
 def log_cap_measure(angle_rad: float, *, sphere_dim: int) -> float:
     r"""Compute the logarithm of the share of a sphere that lies within an angle of a point.
@@ -76,10 +78,9 @@ def log_cap_lower_bound(angle_rad: float, *, sphere_dim: int) -> float:
 
 def check_cap(angle_rad: float, sphere_dim: int) -> None:
     """Raise if there is no such cap."""
-    if not 0 <= angle_rad <= math.pi:
+    if not 0 <= real_number("angle_rad", angle_rad) <= math.pi:
         raise ValueError(f"angle_rad must be from 0 to pi, but is {angle_rad!r}")
-    if isinstance(sphere_dim, bool) or sphere_dim != int(sphere_dim) or sphere_dim < 0:
-        raise ValueError(f"sphere_dim must be a whole number from 0 on, but is {sphere_dim!r}")
+    whole_number("sphere_dim", sphere_dim, smallest=0)
 
 
 def _log_beta_half(a: float, angle_rad: float) -> float:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from nero.core.arguments import kind_of
 from nero.core.sharding import is_sharded
 
 LossFn: TypeAlias = Callable[[nn.Module], Tensor]
@@ -49,6 +50,8 @@ def loss_and_gradients(
     leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
     with torch.enable_grad():
         loss = evaluate(model, loss_fn, leaves)
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"the loss must be a tensor of one number, not {loss!r}")
         if loss.numel() != 1:
             raise ValueError(f"the loss must be one number, but has the shape {tuple(loss.shape)}")
         if not loss.requires_grad:
@@ -63,13 +66,24 @@ def loss_and_gradients(
     }
 
 
+def check_model(model: nn.Module) -> None:
+    """Raise unless ``model`` is a module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
+
+
 def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> None:
     """Raise if the names or shapes of ``named`` are not those of parameters that one process holds."""
+    check_model(model)
     params = dict(model.named_parameters())
+    if not isinstance(named, Mapping):
+        raise TypeError(f"update must map names to steps, but is {kind_of(named)}")
     for name, tensor in named.items():
         if name not in params:
             names = ", ".join(params)
             raise ValueError(f"the model has no parameter `{name}`; the names are: {names}")
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"`{name}` was given {kind_of(tensor)} instead of a tensor")
         if tensor.shape != params[name].shape:
             raise ValueError(
                 f"`{name}` has the shape {tuple(params[name].shape)}, but was given one of the "

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nero.core.arguments import kind_of, real_number
 from nero.theory.weight_space import WeightSpace
 
 
@@ -49,11 +50,11 @@ def pac_bayes_bound(log_measure: float, *, num_samples: int, delta: float = 0.05
         >>> round(bound.linear, 4), round(bound.error, 4)
         (0.1536, 0.1423)
     """
-    if not 2 <= num_samples < math.inf:  # NaN is neither
+    if not 2 <= real_number("num_samples", num_samples) < math.inf:  # NaN is neither
         raise ValueError(f"num_samples must be a finite number from 2 on, but is {num_samples}")
-    if not 0 < delta <= 1:
+    if not 0 < real_number("delta", delta) <= 1:
         raise ValueError(f"delta must be above 0 and at most 1, but is {delta!r}")
-    if not log_measure <= 0:
+    if not real_number("log_measure", log_measure) <= 0:
         raise ValueError(
             f"no measure is above one: log_measure must be 0 or less, not {log_measure!r}"
         )
@@ -119,7 +120,7 @@ def log_solutions_needed(
 
 
 def _check_below(below: float) -> None:
-    if not below > 0:  # as NaN is not
+    if not real_number("below", below) > 0:  # as NaN is not
         raise ValueError(f"below must be above 0, but is {below!r}")
 
 
@@ -154,7 +155,11 @@ def log_version_space(
         >>> round(log_version_space(space, angle_rad=0.5, is_exact=True), 1)
         -751.3
     """
-    if not 0 <= log_solutions < math.inf:
+    if not isinstance(space, WeightSpace):
+        raise TypeError(
+            f"space must be a WeightSpace, not {kind_of(space)}: see weight_space(model)"
+        )
+    if not 0 <= real_number("log_solutions", log_solutions) < math.inf:
         raise ValueError(
             f"log_solutions is the logarithm of a number from one on, so 0 or more, but is "
             f"{log_solutions!r}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from nero.core.arguments import check_alike, check_fan_in_dims
 from nero.core.relative import sum_of_squares
 from nero.diagnostics.neurons import neurons_of_model
 from nero.functional import neuron_norm, sum_dtype
@@ -43,6 +44,9 @@ def neuron_step(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) 
         >>> neuron_step(before, after, fan_in_dims=(1,)).flatten()
         tensor([0.1000, 0.2000], dtype=torch.float64)
     """
+    check_alike(before=before, after=after)
+    if fan_in_dims != ():
+        check_fan_in_dims(fan_in_dims, before.ndim)
     change = after.to(sum_dtype(after)) - before.to(sum_dtype(before))
     return _ratio(_norms(change, fan_in_dims), _norms(before, fan_in_dims))
 
@@ -62,6 +66,7 @@ def layer_step(before: Tensor, after: Tensor) -> float:
         >>> layer_step(before, after)
         0.1
     """
+    check_alike(before=before, after=after)
     change = after.to(sum_dtype(after)) - before.to(sum_dtype(before))
     return relative_size(change, before)
 

@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.core.neurons import NEURON_ROLES
+from nero.core.arguments import kind_of, whole_number
+from nero.core.neurons import NEURON_ROLES, ROLES
 from nero.core.relative import sum_of_squares
 from nero.diagnostics.neurons import neurons_of_model
 from nero.functional import sum_dtype
 from nero.layout import Overrides
 from nero.tables import aligned
-from nero.theory.evaluation import LossFn, check_names, kept_random_state, loss_and_gradients
+from nero.theory.evaluation import (
+    LossFn,
+    check_model,
+    check_names,
+    kept_random_state,
+    loss_and_gradients,
+)
 from nero.theory.relative_step import layer_step, relative_size
 
 
@@ -131,8 +138,11 @@ def relative_trust(
         >>> f"{trust.layers[0].trust:.4f}"  # two layers, each stepping by less than lr=0.01
         '0.0166'
     """
-    if num_points < 1:
-        raise ValueError(f"num_points must be 1 or more, but is {num_points}")
+    num_points = whole_number("num_points", num_points, smallest=1)
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn must be a function of the model, not {kind_of(loss_fn)}")
+    if not isinstance(roles, Collection):
+        raise TypeError(f"roles must be several of {ROLES}, not {roles!r}")
     check_names(model, update)
     layers = neurons_of_model(model, overrides=overrides)
     weights = {
@@ -181,7 +191,13 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
         >>> proposed_update(layer, torch.optim.SGD(layer.parameters(), lr=0.5))["weight"]
         tensor([[-0.5000, -1.0000]], dtype=torch.float64)
     """
+    check_model(model)
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be one of torch's kind, not {kind_of(optimizer)}")
     params = dict(model.named_parameters())
+    members = {*params.values()}
+    if not any(param in members for group in optimizer.param_groups for param in group["params"]):
+        raise ValueError("the optimizer has no parameters of this model")
     # Copied together, so that the second optimiser holds the parameters of the second model.
     other_model, other_optimizer = copy.deepcopy((model, optimizer))
     others = dict(other_model.named_parameters())

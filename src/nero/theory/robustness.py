@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from nero.core.arguments import real_number, whole_number
+from nero.core.spec import int64
 from nero.functional import BALANCED, Sphere
 from nero.layout import Overrides
 from nero.theory.rotation import TurnableNeurons, Weights
@@ -102,12 +104,14 @@ def search_robustness(
         >>> print(found)
         alpha < 0.78... rad, or 45... degrees: turned by that, the network errs on sample ...
     """
-    if not 0 < max_angle_rad <= math.pi:
+    if not 0 < real_number("max_angle_rad", max_angle_rad) <= math.pi:
         raise ValueError(f"max_angle_rad must be above 0 and at most pi, but is {max_angle_rad!r}")
-    if not 0 < tolerance < 1:
+    if not 0 < real_number("tolerance", tolerance) < 1:
         raise ValueError(f"tolerance must be above 0 and below 1, but is {tolerance!r}")
-    if num_steps < 1:
-        raise ValueError(f"num_steps must be 1 or more, but is {num_steps}")
+    num_steps = whole_number("num_steps", num_steps, smallest=1)
+    num_starts = whole_number("num_starts", num_starts, smallest=0)
+    num_targets = whole_number("num_targets", num_targets, smallest=0)
+    seed = int64("seed", seed)
     neurons = TurnableNeurons(model, inputs, labels, constraint=constraint, overrides=overrides)
     margins = neurons.margins(neurons.origin)
     is_wrong = ~(margins > 0)  # so is a margin of NaN

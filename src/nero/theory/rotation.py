@@ -7,11 +7,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from nero.core.arguments import kind_of
 from nero.diagnostics import turning_angle
 from nero.diagnostics.neurons import NamedNeurons, neurons_of_model
 from nero.functional import BALANCED, MEAN_ONLY, Sphere, is_balanced, neuron_norm, sum_dtype
 from nero.layout import Overrides
-from nero.theory.evaluation import check_names, evaluate, loss_and_gradients
+from nero.theory.evaluation import check_model, check_names, evaluate, loss_and_gradients
 
 Weights: TypeAlias = dict[str, Tensor]
 """Tensors by parameter name."""
@@ -96,6 +97,9 @@ class TurnableNeurons:
         overrides: Overrides = (),
     ) -> None:
         self._model, self._inputs, self._labels = model, inputs, labels
+        self._are_logits_checked = False
+        check_model(model)
+        _check_samples(inputs, labels)
         check_names(model, dict(model.named_parameters()))
         self._params: dict[str, NamedNeurons] = {}
         self._rotations: dict[str, Rotation] = {}
@@ -185,7 +189,36 @@ class TurnableNeurons:
 
     def _margins(self, model: nn.Module) -> Tensor:
         logits = model(self._inputs)
+        if not self._are_logits_checked:
+            _check_logits(logits, self._labels)
+            self._are_logits_checked = True
         right = self._labels.unsqueeze(1)
         others = logits.scatter(1, right, -torch.inf)
         margins: Tensor = logits.gather(1, right).squeeze(1) - others.max(1).values
         return margins
+
+
+def _check_samples(inputs: Tensor, labels: Tensor) -> None:
+    for name, tensor in (("inputs", inputs), ("labels", labels)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, not {kind_of(tensor)}")
+    if labels.dtype != torch.int64 or labels.ndim != 1 or not labels.numel():
+        raise ValueError(
+            "labels must be classes, a vector of torch.int64, but are of the shape "
+            f"{tuple(labels.shape)} and {labels.dtype}"
+        )
+    if len(inputs) != len(labels):
+        raise ValueError(f"there are {len(inputs)} inputs, but {len(labels)} labels")
+
+
+def _check_logits(logits: Tensor, labels: Tensor) -> None:
+    if logits.ndim != 2 or len(logits) != len(labels):
+        raise ValueError(
+            f"model(inputs) must be logits, one row for each of {len(labels)} samples, but has the shape "
+            f"{tuple(logits.shape)}"
+        )
+    num_classes = logits.shape[1]
+    if not 0 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(
+            f"labels must be classes from 0 to {num_classes - 1}: the model has no others"
+        )

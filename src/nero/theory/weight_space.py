@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from nero.core.arguments import whole_number
 from nero.core.neurons import NEURON_ROLES
 from nero.diagnostics.neurons import neurons_of_model
 from nero.functional import BALANCED, Sphere, as_constraint
@@ -45,6 +46,8 @@ class Spheres:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constraint", as_constraint(self.constraint))  # or a name of one
+        for name in ("num_neurons", "fan_in"):
+            whole_number(name, getattr(self, name), smallest=0)
         if self.num_neurons < 1 or self.fan_in < 2:
             raise ValueError(
                 f"there is no sphere for {self.num_neurons} neurons of fan-in {self.fan_in}: it "
@@ -82,6 +85,11 @@ class WeightSpace:
     spheres: tuple[Spheres, ...]
     left_out: tuple[tuple[str, str], ...] = ()
     """Name of each parameter that no sphere describes, and why."""
+
+    def __post_init__(self) -> None:
+        is_several = isinstance(self.spheres, tuple | list)
+        if not is_several or not all(isinstance(each, Spheres) for each in self.spheres):
+            raise TypeError(f"spheres must be a tuple of Spheres, not {self.spheres!r}")
 
     @property
     def num_neurons(self) -> int:
@@ -130,6 +138,8 @@ def weight_space(
     for each in neurons_of_model(model, constraint=constraint, overrides=overrides):
         if not each.param.requires_grad:
             left_out.append((each.name, "frozen"))
+        elif not each.param.is_floating_point():
+            left_out.append((each.name, f"{each.param.dtype}"))
         elif each.neurons.role not in NEURON_ROLES:
             left_out.append((each.name, each.neurons.role))
         elif each.neurons.is_elementwise:

@@ -11,6 +11,14 @@ _LARGEST = 10**18
 class CommandError(argparse.ArgumentTypeError):
     """A command cannot do what was asked, or read what was typed; the message says why."""
 
+    exit_code = 2
+
+
+class ModelError(CommandError):
+    """The user's own code raised, when it was imported or called."""
+
+    exit_code = 1
+
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """Add the model to read, the constraint that its neurons are under, and ``--json``."""
@@ -59,15 +67,15 @@ def number_between(text: str, smallest: float, largest: float, what: str) -> flo
     return value
 
 
-def whole_number(smallest: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers."""
+def whole_number(smallest: int, largest: int = _LARGEST) -> Callable[[str], int]:
+    """Return a reader of whole numbers, both ends allowed."""
 
     def read(text: str) -> int:
         digits = text.strip()
-        if digits.isdecimal() and len(digits) < 20 and smallest <= int(digits) <= _LARGEST:
+        if digits.isdecimal() and len(digits) < 20 and smallest <= int(digits) <= largest:
             return int(digits)
         shown = text if len(text) < 30 else f"{text[:20]}..."
-        raise CommandError(f"{shown!r} is not a whole number from {smallest} to {_LARGEST:.0e}")
+        raise CommandError(f"{shown!r} is not a whole number from {smallest} to {largest:.0e}")
 
     return read
 
@@ -90,8 +98,11 @@ def names_of(known: Mapping[str, object]) -> Callable[[str], list[object]]:
 
 def output_file(text: str) -> str:
     """Read the path of a file to write, and check it before the work is done rather than after."""
-    if Path(text).is_dir():
-        raise CommandError(f"{text!r} is a folder, not a file")
-    if not Path(text).parent.is_dir():
-        raise CommandError(f"there is no folder {str(Path(text).parent)!r}")
+    try:
+        if Path(text).is_dir():
+            raise CommandError(f"{text!r} is a folder, not a file")
+        if not Path(text).parent.is_dir():
+            raise CommandError(f"there is no folder {str(Path(text).parent)!r}")
+    except OSError as error:  # such as a name that is too long
+        raise CommandError(f"cannot write such a file: {error.strerror}") from error
     return text

@@ -1,6 +1,7 @@
 """The ``nero`` command. A subcommand is imported when it is named."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,7 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.run(args)
     except (CommandError, LayoutError) as error:
         print(f"nero {args.command}: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "exit_code", 2)
+    except KeyboardInterrupt:
+        print(f"\nnero {args.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read the table has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 

@@ -6,7 +6,7 @@ import sys
 
 from nero.layout import Description, describe
 from nero.layout.description import COLUMNS
-from nero.tools.arguments import add_model_argument
+from nero.tools.arguments import CommandError, add_model_argument
 from nero.tools.load import load_example, load_model
 
 _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
@@ -25,9 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the description of a model."""
+    """Print the description of a model.
+
+    Raises:
+        CommandError: if Nero refuses one of its parameters.
+    """
+    model = load_model(args.model)
     example = None if args.example is None else load_example(args.example)
-    description = describe(load_model(args.model), constraint=args.constraint, example=example)
+    try:
+        description = describe(model, constraint=args.constraint, example=example)
+    except TypeError as error:  # a parameter that Nero refuses
+        raise CommandError(str(error)) from error
     if args.json:
         print(json.dumps(description.as_dict(), indent=2))
     elif args.plain or not sys.stdout.isatty() or not _print_coloured(description):

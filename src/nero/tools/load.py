@@ -4,12 +4,13 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
 
-from nero.tools.arguments import CommandError
+from nero.tools.arguments import CommandError, ModelError
 
 
 def load_model(
@@ -21,6 +22,7 @@ def load_model(
 
     Raises:
         CommandError: if there is no such callable, it needs arguments, or it returns something else.
+        ModelError: if the user's own code raises.
     """
     known = known or {}
     build = known[target] if target in known else _find(target, known)
@@ -42,7 +44,7 @@ def load_example(target: str) -> object:
 
 def _find(target: str, known: Mapping[str, object]) -> object:
     module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute or module_name.startswith("."):
+    if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         options = f"none of {', '.join(known)}, and " if known else ""
         raise CommandError(
             f"{target!r} is {options}not of the form MODULE:CALLABLE, such as mypackage.models:resnet"
@@ -50,10 +52,13 @@ def _find(target: str, known: Mapping[str, object]) -> object:
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
     except ModuleNotFoundError as error:
         raise CommandError(f"cannot import {module_name!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ModelError(_blame(f"importing {module_name!r}", error)) from error
+    try:
+        for part in attribute.split("."):
+            found = getattr(found, part)
     except AttributeError as error:
         raise CommandError(str(error)) from error
     return found
@@ -73,5 +78,20 @@ def _build(build: object, target: str) -> object:
     try:
         with torch.device("meta"):
             return build()
-    except Exception:  # its constructor reads numbers, which the meta device does not have
+    except (Exception, SystemExit):
+        pass  # its constructor may read numbers, which the meta device does not have
+    try:
         return build()
+    except (Exception, SystemExit) as error:
+        raise ModelError(_blame(f"calling {target}", error)) from error
+
+
+def _blame(action: str, error: BaseException) -> str:
+    """Say in one line what the user's code raised, and where."""
+    message = " ".join(str(error).split())
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    own = [
+        f for f in frames if "site-packages" not in f.filename and not f.filename.startswith("<")
+    ]
+    where = "".join(f" ({f.filename}, line {f.lineno})" for f in (own or frames)[-1:])
+    return f"{action} raised {type(error).__name__}: {message}{where}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nero.numbers import json_values
+from nero.tools.arguments import CommandError
 
 
 def print_or_write(text: str, figures: dict[str, Any], path: str | None) -> None:
@@ -15,7 +16,10 @@ def print_or_write(text: str, figures: dict[str, Any], path: str | None) -> None
     packed = json.dumps(json_values(figures), indent=2)
     print(packed if path == "-" else text)
     if path not in (None, "-"):
-        Path(path).write_text(packed + "\n")
+        try:
+            Path(path).write_text(packed + "\n")
+        except OSError as error:
+            raise CommandError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> None:
             )
             for is_exact in (False, True)
         )
+        figures = as_dict(paper, exact)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    figures = as_dict(paper, exact)
     print(json.dumps(json_values(figures), indent=2) if args.json else text(figures))
 
 

@@ -7,6 +7,7 @@ takes the next slice of the table when it has finished one, so a disturbed core 
 Needs the extra `nero-optim[cpu]`.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -200,6 +201,8 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is {weight.dtype}"
     if type(weight).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return f"it is a {type(weight).__name__}, whose memory layout is opaque to us"
+    if not torch.compiler.is_compiling() and weight.is_neg():
+        return "it is negated lazily, and its memory lacks the sign"
     return missing()
 
 
@@ -223,10 +226,11 @@ class Table:
     ) -> None:
         import numpy as np
 
+        self.stored_as = _STORED_AS[dtype]
+        _announce(self.stored_as)
         from nero.backends.cpu import kernel as kernels
 
         self.kernel: Callable[..., None] = getattr(kernels, kernel)
-        self.stored_as = _STORED_AS[dtype]
         self._kernels = kernels
         self._indices = [index for index, _, _ in rows]
         self.weights = [update.weight for _, update, _ in rows]
@@ -323,6 +327,14 @@ def _cut(
     if filled:
         slices.append((start, len(chunks)))
     return np.array(chunks, np.int64), slices
+
+
+@lru_cache(maxsize=8)
+def _announce(stored_as: str) -> None:
+    logging.getLogger("nero").info(
+        f"preparing the CPU kernel for weights stored as {stored_as}: unless numba has kept it on disk, "
+        "it is compiled now, which takes some seconds"
+    )
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nero.diagnostics.report import TurningReport
-from nero.diagnostics.sinks.sink import require
+from nero.diagnostics.sinks.sink import as_path, require
 
 _MAX_NAMES = 16
 
@@ -31,7 +31,7 @@ class FigureSink:
 
     def __init__(self, path: str | Path | None = None) -> None:
         require("matplotlib", "FigureSink")
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else as_path(path)
         if self.path is not None:  # now, and not after hours of training
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self._layers: dict[str, list[tuple[float, ...]]] = {}  # steps, and quantiles of angles

@@ -33,6 +33,8 @@ class TensorBoardSink:
         if self._is_ours:
             tensorboard = require("torch.utils.tensorboard", "TensorBoardSink")
             self.writer = tensorboard.SummaryWriter(str(writer))
+        elif not hasattr(writer, "add_scalar"):
+            raise TypeError(f"writer must be a SummaryWriter or a directory, not {writer!r}")
         self.prefix = prefix
 
     def write(self, report: TurningReport) -> None:
@@ -79,6 +81,8 @@ class WandbSink:
 
     def __init__(self, run: Any, *, prefix: str = "turning") -> None:
         self._histogram = require("wandb", "WandbSink").Histogram
+        if not hasattr(run, "define_metric"):
+            raise TypeError(f"run must be what wandb.init returned, not {run!r}")
         self.run, self.prefix = run, prefix
         run.define_metric(f"{prefix}/step")
         run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")

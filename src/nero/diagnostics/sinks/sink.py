@@ -1,6 +1,7 @@
 """What a sink is, and the plainest of them: lines of JSON."""
 
 import json
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -54,7 +55,7 @@ class JsonLinesSink:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, report: TurningReport) -> None:
@@ -62,6 +63,13 @@ class JsonLinesSink:
         # Opened anew each time: a killed run loses nothing.
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(report.as_dict()) + "\n")
+
+
+def as_path(path: str | Path) -> Path:
+    """Read the path of a file."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be that of a file, not {path!r}")
+    return Path(path)
 
 
 def require(module: str, sink: str) -> Any:

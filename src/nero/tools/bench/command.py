@@ -6,7 +6,6 @@ alone meanwhile.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +29,8 @@ from nero.tools.environment import environment
 from nero.tools.models import MODELS
 from nero.tools.output import print_or_write, progress
 
+_MAX_THREADS = 4096
+_MAX_AMOUNT = 1e6  # of milliseconds or megabytes
 DEFAULT_SHAPES = "gpt2-124m,resnet50,mlp-100"
 
 
@@ -49,7 +50,7 @@ def add_arguments(
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument(
         "--threads",
-        type=list_of(whole_number(1)),
+        type=list_of(whole_number(1, _MAX_THREADS)),
         default=str(torch.get_num_threads()),
         metavar="N,...",
         help="numbers of CPU threads to measure with (default: torch's, %(default)s)",
@@ -162,4 +163,4 @@ def _ratio(ratio: Spread | None) -> str:
 
 
 def _non_negative(text: str) -> float:
-    return number_between(text, 0.0, sys.float_info.max, "a finite number that is 0 or more")
+    return number_between(text, 0.0, _MAX_AMOUNT, f"a number from 0 to {_MAX_AMOUNT:.0e}")

@@ -23,8 +23,10 @@ class Ranks:
 
     def __post_init__(self) -> None:
         for axis, size in asdict(self).items():
-            if size < 1:
-                raise CommandError(f"the mesh axis {axis} has size {size}; it must be at least 1")
+            if not isinstance(size, int) or size < 1:
+                raise CommandError(
+                    f"the mesh axis {axis} has size {size!r}; it must be a whole number, at least 1"
+                )
         if self.size > MAX_RANKS:
             raise CommandError(
                 f"{self.size:,} ranks are too many: at most {MAX_RANKS:,} can be simulated"

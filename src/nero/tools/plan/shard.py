@@ -1,6 +1,6 @@
 """Cut a model as torch's own engine cuts it: tensor parallelism first, then FSDP2."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,13 @@ def shard_(model: nn.Module, ranks: Ranks) -> nn.Module:
     mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     if ranks.tp > 1:
         ties = tied_names(model)
-        parallelize_module(model, mesh["tp"], parallel_styles(model))
+        styles = parallel_styles(model)
+        try:
+            parallelize_module(model, mesh["tp"], styles)
+        except (NotImplementedError, RuntimeError, ValueError) as error:
+            raise CommandError(
+                f"torch cannot cut the model as its tp_plan says: {error}"
+            ) from error
         retie_(model, ties)
     if ranks.fsdp > 1:
         shard_mesh = mesh["replicate", "fsdp"] if ranks.replicate > 1 else mesh["fsdp"]
@@ -66,7 +72,7 @@ def parallel_styles(model: nn.Module) -> "dict[str, ParallelStyle]":
 
     offered: Any = getattr(model, "tp_plan", None)
     offered = offered() if callable(offered) else offered
-    if not offered:
+    if not offered or not isinstance(offered, Mapping):
         raise CommandError(
             f"{type(model).__name__} does not say how tensor parallelism cuts it: leave tp out of the mesh "
             "or give the model an attribute or a method tp_plan, a dict such as "

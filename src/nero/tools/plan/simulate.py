@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nero.baselines import Lamb
+from nero.core.arguments import kind_of
 from nero.optim import Nero
 from nero.tools.arguments import CommandError
 from nero.tools.optimizers import Build, muon, num_bytes, state_bytes
@@ -78,9 +79,17 @@ def plan(
     Raises:
         CommandError: if the model cannot be cut so, or a process group exists already.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
+    if not isinstance(ranks, Ranks):
+        raise TypeError(f"ranks must be Ranks, such as Ranks(fsdp=8), not {ranks!r}")
+    optimizers = [*optimizers] if isinstance(optimizers, Iterable) else [optimizers]
+    for each in optimizers:
+        if each not in OPTIMIZERS:
+            raise CommandError(f"optimizers has {each!r}, which is none of {', '.join(OPTIMIZERS)}")
     with fake_ranks(ranks.size):
         on_progress("cutting")
-        cut = shard_(on_meta(copy.deepcopy(model)), ranks)
+        cut = shard_(_copied(model), ranks)
         params = [*cut.parameters()]
         result = Plan(name, ranks, sum(p.numel() for p in params), num_bytes(params))
         for each in optimizers:
@@ -89,6 +98,14 @@ def plan(
             except (CommandError, RuntimeError, TypeError, ValueError) as error:
                 result.left_out[each] = str(error).partition("\n")[0]
     return result
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy of ``model`` without storage."""
+    try:
+        return on_meta(copy.deepcopy(model))
+    except Exception as error:
+        raise CommandError(f"the model cannot be copied: {error}") from error
 
 
 def step_cost(

@@ -1,0 +1,98 @@
+"""What functions of numbers and tensors refuse, and how they say which argument it was."""
+
+import sys
+from numbers import Real
+from typing import Any
+
+from torch import Tensor
+
+
+def real_number(name: str, value: Any) -> Any:
+    """Read a number that float64 can hold; the text of one, or a truth value, is none.
+
+    Example:
+        >>> from nero.core.arguments import real_number
+        >>> real_number("lr", "0.01")
+        Traceback (most recent call last):
+        TypeError: lr must be a number, not '0.01'
+    """
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Real):
+        raise TypeError(f"{name} must be a number, not {_shown(value)}")
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise ValueError(f"{name} is too large: it has {value.bit_length():,} bits")
+    return value
+
+
+def whole_number(name: str, value: Any, *, smallest: int) -> int:
+    """Read an integer that is at least ``smallest``.
+
+    Example:
+        >>> from nero.core.arguments import whole_number
+        >>> whole_number("num_steps", 0, smallest=1)
+        Traceback (most recent call last):
+        ValueError: num_steps must be a whole number from 1 on, but is 0
+    """
+    number = real_number(name, value)
+    if not number >= smallest or number % 1:  # NaN is neither
+        raise ValueError(f"{name} must be a whole number from {smallest} on, but is {value!r}")
+    return int(number)
+
+
+def check_real(name: str, tensor: Any) -> None:
+    """Raise unless ``tensor`` is a tensor of real floating-point numbers."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, not {_shown(tensor)}")
+    if not tensor.is_floating_point():
+        raise TypeError(
+            f"{name} is {tensor.dtype}; only real floating-point parameters can be turned"
+        )
+
+
+def check_alike(**tensors: Any) -> None:
+    """Raise unless all are tensors of real numbers, and of one shape."""
+    (first, shape), *_ = ((name, getattr(tensor, "shape", ())) for name, tensor in tensors.items())
+    for name, tensor in tensors.items():
+        check_real(name, tensor)
+        if tensor.shape != shape:
+            raise ValueError(
+                f"{name} has the shape {tuple(tensor.shape)}, but {first} has {tuple(shape)}"
+            )
+
+
+def check_fan_in_dims(fan_in_dims: Any, ndim: int) -> None:
+    """Raise unless these are dims of a tensor that has ``ndim``; at least one, and none twice.
+
+    Example:
+        >>> from nero.core.arguments import check_fan_in_dims
+        >>> check_fan_in_dims((2,), ndim=2)
+        Traceback (most recent call last):
+        ValueError: fan_in_dims (2,) are not those of a tensor with 2 dims
+    """
+    is_dims = isinstance(fan_in_dims, tuple | list) and len(fan_in_dims) > 0
+    if not is_dims or not all(isinstance(d, int) for d in fan_in_dims):
+        raise ValueError(
+            f"fan_in_dims must be the dims of one neuron, such as (1,), not {_shown(fan_in_dims)}"
+        )
+    in_range = all(-ndim <= d < ndim for d in fan_in_dims)
+    if not in_range or len({d % ndim for d in fan_in_dims}) < len(fan_in_dims):
+        raise ValueError(
+            f"fan_in_dims {tuple(fan_in_dims)} are not those of a tensor with {ndim} dims"
+        )
+
+
+def kind_of(value: Any) -> str:
+    """Return what messages call a value that should have been something else.
+
+    Example:
+        >>> from nero.core.arguments import kind_of
+        >>> kind_of(3), kind_of(nn.Linear)
+        ('int', 'the class Linear')
+    """
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else kind_of(value)

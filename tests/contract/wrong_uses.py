@@ -1,0 +1,141 @@
+"""The names in which `wrong_uses_of_optimizers` and `wrong_uses_of_functions` are written.
+
+Each row of those tables is an expression, as a user might type it, and a pattern that the message must
+match: the name of the argument. Statements are spelt as calls of the helpers below.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+import nero
+from nero import diagnostics, functional, theory
+from nero.baselines import Fromage, Lamb, Lars, Madam
+from nero.layout import BIAS, Layout, hidden_matrices, infer_layouts, neurons
+from nero.tools.plan.mesh import Ranks, parse_ranks
+from nero.tools.plan.simulate import plan
+
+
+class Odd(nn.Module):
+    """A module with one parameter of any kind."""
+
+    def __init__(self, value: Tensor, **kwargs: Any) -> None:
+        super().__init__()
+        self.odd = nn.Parameter(value, **kwargs)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
+
+
+def with_grads(model: nn.Module) -> nn.Module:
+    for param in model.parameters():
+        param.grad = torch.ones_like(param)
+    return model
+
+
+def step_with(optimizer: torch.optim.Optimizer, **options: Any) -> None:
+    """Change options of the second group, then step."""
+    for group in optimizer.param_groups:
+        with_grads(nn.ParameterList(group["params"]))
+    optimizer.param_groups[1 % len(optimizer.param_groups)].update(options)
+    optimizer.step()
+
+
+def edited(optimizer: torch.optim.Optimizer, **options: Any) -> dict[str, Any]:
+    """Return a state dict whose last group has other options."""
+    packed = optimizer.state_dict()
+    packed["param_groups"][-1].update(options)
+    return packed
+
+
+def adamw(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(params)
+
+
+def stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    step_with(optimizer)
+    return optimizer
+
+
+def register(*args: Any) -> None:
+    """Register a layout, and forget it again."""
+    from nero.layout.registry import _RULES
+
+    before = dict(_RULES)
+    try:
+        nero.register_layout(*args)
+        nero.describe(Odd(torch.ones(2, 2)))
+    finally:
+        _RULES.clear()
+        _RULES.update(before)
+
+
+class SinkThatRaises:
+    def write(self, report: object) -> None:
+        raise OSError("the disk is full")
+
+
+def monitored_step(**options: Any) -> None:
+    optimizer = nero.Nero(network())
+    with diagnostics.TurningMonitor(optimizer, **options):
+        step_with(optimizer)
+
+
+def namespace() -> dict[str, Any]:
+    """Return what the rows may use, made anew for each."""
+    model = network()
+    weight = torch.randn(3, 4)
+    space = theory.WeightSpace((theory.Spheres(10, 20),))
+    classifier = nn.Linear(2, 2, bias=False)
+    classifier.weight.data.copy_(torch.eye(2))
+    nero_state = {"exp_avg_norm": torch.zeros(3, 1)}
+
+    def nero_update(**changed: Any) -> Any:
+        arguments: dict[str, Any] = {
+            **{"weight": weight, "grad": weight, "state": nero_state},
+            **{"neurons": neurons(0).at((3, 4)), "step": 1, **changed},
+        }
+        rows = [arguments.pop(key) for key in ("weight", "grad", "state")]
+        return functional.nero_update(*rows, **arguments)
+
+    def robustness(**changed: Any) -> Any:
+        arguments: dict[str, Any] = {
+            **{"model": classifier, "inputs": torch.eye(2), "labels": torch.arange(2)},
+            **{"constraint": "norm", **changed},
+        }
+        rows = [arguments.pop(key) for key in ("model", "inputs", "labels")]
+        return theory.search_robustness(*rows, **arguments)
+
+    def trust(**changed: Any) -> Any:
+        def loss_fn(other: nn.Module) -> Tensor:
+            return mse_loss(other(torch.eye(4)), torch.ones(4, 2))
+
+        update = {"0.weight": torch.full((3, 4), 0.01)}
+        arguments: dict[str, Any] = {"model": model, "loss_fn": loss_fn, "update": update}
+        arguments |= changed
+        rows = [arguments.pop(key) for key in ("model", "loss_fn", "update")]
+        return theory.relative_trust(*rows, **arguments)
+
+    return {
+        **vars(functional),
+        **{name: getattr(theory, name) for name in theory.__all__},
+        **{name: getattr(diagnostics, name) for name in diagnostics.__all__},
+        **{name: getattr(nero, name) for name in nero.__all__},
+        **{f.__name__: f for f in (Fromage, Lamb, Lars, Madam, Ranks, parse_ranks, plan)},
+        **{f.__name__: f for f in (with_grads, step_with, edited, adamw, stepped, monitored_step)},
+        **{f.__name__: f for f in (hidden_matrices, infer_layouts, neurons, register, Layout)},
+        **{"torch": torch, "nn": nn, "nero": nero, "Odd": Odd, "BIAS": BIAS},
+        **{"SinkThatRaises": SinkThatRaises, "nan": float("nan"), "inf": float("inf")},
+        **{"model": model, "params": [*model.parameters()], "w": weight, "space": space},
+        **{"sgd": torch.optim.SGD(model.parameters(), lr=0.1), "groups": nero.param_groups(model)},
+        **{"nero_update": nero_update, "robustness": robustness, "trust": trust},
+        **{
+            "frozen": network().requires_grad_(False),
+            "ints": Odd(torch.ones(2, 2).int(), requires_grad=False),
+        },
+        **{"complex_model": Odd(torch.ones(2, 2, dtype=torch.complex64))},
+    }

@@ -77,7 +77,6 @@ OPTIONS = [
     ("Nero(model, lr=torch.tensor(nan))", "learning rate"),
     ("Nero(model, lr=torch.tensor([0.1, 0.1]))", "lr"),
     ("Nero(model, lr=torch.tensor(0.1 + 1j))", "lr"),
-    ("Nero(model, lr=torch.tensor(0.1, device='meta'))", "lr"),
     ("Nero(model, lr=lambda step: 0.1)", "lr"),
     ("Nero(model, beta=1.0)", "beta"),
     ("Nero(model, beta=-0.1)", "beta"),

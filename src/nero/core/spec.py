@@ -84,9 +84,8 @@ def learning_rate(name: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"Tensor {name} must be 1-element")
-        if value.is_complex() or value.is_meta:
-            what = value.dtype if value.is_complex() else "without storage"
-            raise TypeError(f"{name} must be a number, not a tensor {what}")
+        if value.is_complex():
+            raise TypeError(f"{name} must be a real number, not {value.dtype}")
         if value.device.type == "cpu" and not 0 <= value.item() < math.inf:
             raise ValueError(f"Invalid learning rate: {value.item()}")
     elif not 0 <= real_number(name, value) < math.inf:

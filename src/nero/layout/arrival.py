@@ -76,10 +76,11 @@ def with_layouts(params: Any) -> list[dict[str, Any]]:
     items = list(params)
     if items and not isinstance(items[0], Mapping):
         items = [{"params": items}]
-    groups: list[dict[str, Any]] = []
+    groups: list[Any] = []
     guessed: list[tuple[str, Tensor]] = []
     for item in items:
-        groups += _split(dict(item), guessed)
+        # What is no group torch refuses, and says why.
+        groups += _split(dict(item), guessed) if isinstance(item, Mapping) else [item]
     _warn_of_shapes(guessed)
     return groups
 

@@ -149,9 +149,10 @@ class RelativeOptimizer(Optimizer):
         """
         check_has_params(param_group)
         start = len(self.param_groups)
+        is_group = isinstance(param_group, Mapping)
         try:
             # Everything is checked before anything is projected.
-            for part in with_layouts([param_group]):
+            for part in with_layouts([param_group]) if is_group else [param_group]:
                 super().add_param_group(part)
                 group = self.param_groups[-1]
                 warn_ignored(group, self.option_hints)

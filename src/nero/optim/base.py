@@ -63,6 +63,7 @@ class RelativeOptimizer(Optimizer):
 
     state_specs: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
+    _is_building = False
 
     def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
@@ -72,7 +73,10 @@ class RelativeOptimizer(Optimizer):
             params = param_groups(params, overrides=overrides)
         elif overrides:
             raise TypeError("overrides match parameter names: pass the model, not its parameters")
+        self._is_building = True
         super().__init__(_copied(params), defaults)
+        self._is_building = False
+        self._prepare_groups(self.param_groups)
 
     @abstractmethod
     def _update(self, updates: list[Update]) -> None:
@@ -118,8 +122,14 @@ class RelativeOptimizer(Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
-        for place, param in enumerate(group["params"]):
-            self._prepare(param, group, place)
+        if not self._is_building:
+            self._prepare_groups([group])
+
+    def _prepare_groups(self, groups: Sequence[Group]) -> None:
+        """Make the state of new groups: all groups of a new optimiser at once, or one that is added."""
+        for group in groups:
+            for place, param in enumerate(group["params"]):
+                self._prepare(param, group, place)
 
     def renew_state(self, groups: Iterable[Group]) -> None:
         """Make the state of parameters anew that were changed before their first step."""

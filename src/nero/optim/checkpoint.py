@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nero.core.neurons import LAYOUT_KEYS
 from nero.core.spec import StateSpec
+from nero.core.sphere import as_constraint
 
 Group = dict[str, Any]
 INITIAL_NORMS = "initial_norms"
@@ -53,7 +54,12 @@ def merged_group(present: Group, saved: Group) -> Group:
     """Return a saved group with the present layout, and with present options where it has none."""
     own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
     layout = {key: own[key] for key in LAYOUT_KEYS}
-    return {**own, **saved, **layout}
+    merged = {**own, **saved, **layout}
+    if "constraint" in own and as_constraint(merged["constraint"]) == own["constraint"]:
+        merged["constraint"] = own[
+            "constraint"
+        ]  # the same object, which tells that nobody chose it
+    return merged
 
 
 def restored_state(

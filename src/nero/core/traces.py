@@ -54,7 +54,7 @@ def _spread(rows: Tensor) -> float:
     kurtosis = (squares.square().mean(1) / q.square()).mean().clamp(1.05, 3.0)
     ratio = (q.var() / q.mean().square() * n / (kurtosis - 1)).item()
     variance = 2 / 9 * (1 + 6 / n) / (num_rows - 1)
-    return (ratio ** (1 / 3) - (1 - variance)) / math.sqrt(variance)
+    return float((ratio ** (1 / 3) - (1 - variance)) / math.sqrt(variance))
 
 
 def _largest_direction(matrix: Tensor) -> float:
@@ -66,4 +66,4 @@ def _largest_direction(matrix: Tensor) -> float:
     largest_sq = (matrix @ direction).square().sum().item()
     rows, columns = math.sqrt(matrix.shape[0] - 1), math.sqrt(matrix.shape[1])
     scale = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
-    return (largest_sq - (rows + columns) ** 2) / scale
+    return float((largest_sq - (rows + columns) ** 2) / scale)

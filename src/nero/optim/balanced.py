@@ -45,7 +45,8 @@ class Balanced(Optimizer):
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
             [`param_groups`][nero.param_groups], otherwise from shapes.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
-            the first step, and a zero neuron the norm that its first step gives it.
+            the first step, and a zero neuron the norm that its first step gives it. By default balanced,
+            with a warning if the weights look trained.
 
     Example:
         The paper's LAMB on balanced networks, and plain SGD on them:

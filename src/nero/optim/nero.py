@@ -47,7 +47,8 @@ class Nero(RelativeOptimizer):
         beta: averaging constant of the squared gradient norm.
         bias_scale: the scale of parameters without fan-in that start at zero.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
-            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights.
+            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
+            balanced, with a warning if the weights look trained.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
             `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.

@@ -37,10 +37,12 @@ NUM_PICKS, NUM_CHILDREN, NUM_ROWS, BLOCK = 21, 8, 16, 256  # how much is looked 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The neurons of one parameter, as this rank holds them."""
+    """The neurons of one parameter."""
 
     name: str
+    param: Tensor
     weight: Tensor
+    """What this rank holds of the parameter, viewed so that `fan_in_dims` applies."""
     fan_in_dims: tuple[int, ...]
 
     def rows(self, num_rows: int, num_columns: int) -> Tensor:
@@ -86,7 +88,7 @@ def layers_of(
             weight = neurons.view(to_local(param))
             size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
             if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
-                layers.append(Layer(name, weight, neurons.fan_in_dims))
+                layers.append(Layer(name, param, weight, neurons.fan_in_dims))
     return layers
 
 
@@ -122,19 +124,19 @@ class LoadWatch:
     """
 
     def __init__(self) -> None:
-        self._weights: list[Tensor] | None = None
+        self._params: list[Tensor] | None = None
         self._versions: list[int] = []
 
     def before_step(self, groups: Iterable[Group], constraint: Sphere | None = None) -> None:
         """Judge the weights of these groups if somebody has written to them."""
-        if self._weights is None or self._versions != [*map(_version, self._weights)]:
+        if self._params is None or self._versions != [*map(_version, self._params)]:
             layers = layers_of(groups, constraint)
-            watched = [] if warn_if_trained(layers) else [layer.weight for layer in layers]
-            self._weights = watched[:: len(watched) // 32 + 1]
+            watched = [] if warn_if_trained(layers) else [layer.param for layer in layers]
+            self._params = watched[:: len(watched) // 32 + 1]
 
     def after_step(self) -> None:
         """Take the counts as the step has left them."""
-        self._versions = [*map(_version, self._weights or [])]
+        self._versions = [*map(_version, self._params or [])]
 
 
 _version = attrgetter("_version")

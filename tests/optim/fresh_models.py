@@ -40,7 +40,7 @@ def generator() -> nn.Module:
 
 
 def encoder() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(128, 4, 512)
+    layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
     return nn.ModuleDict(
         {"tokens": nn.Embedding(1000, 128), "body": nn.TransformerEncoder(layer, 3)}
     )
@@ -52,7 +52,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "cnn": cnn,
     "generator": generator,
     "transformer encoder": encoder,
-    "transformer": lambda: nn.Transformer(64, 4, 2, 2, 256),
+    "transformer": lambda: nn.Transformer(64, 4, 2, 2, 256, batch_first=True),
     "lstm": lambda: Recurrent(nn.LSTM),
     "gru": lambda: Recurrent(nn.GRU),
 }
@@ -112,6 +112,7 @@ SMALL = {
     **dict.fromkeys(("n_inner", "ffn_dim", "word_embed_proj_dim", "embedding_size"), 128),
     **dict.fromkeys(("d_kv", "head_dim"), 32),
     "vocab_size": 2000,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
 }
 """What makes a Hugging Face model tiny, wherever its config has an option of that name."""
 

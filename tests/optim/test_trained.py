@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 import nero
 from nero.core.traces import THRESHOLD, training_score
 from nero.optim import trained
-from nero.optim.trained import DEFAULT, NUM_CHILDREN, NUM_PICKS, Layer
+from nero.optim.trained import DEFAULT, NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
 from tests.optim.fresh_models import quick
 
 WARNING = "look trained, and the default constraint changes them by"
@@ -159,6 +159,11 @@ def test_groups_that_are_added_are_judged(trained_model):
     optimizer = nero.Nero(head.parameters())
     with pytest.warns(UserWarning, match=WARNING):
         optimizer.add_param_group({"params": trained_model.parameters()})
+
+
+def test_code_without_a_module_is_warned_too(trained_model):
+    with pytest.warns(UserWarning, match=WARNING):
+        exec("Nero(model)", {"Nero": nero.Nero, "model": trained_model})
 
 
 # --- trained weights, loaded after construction ---
@@ -311,7 +316,7 @@ def test_what_is_looked_at_does_not_grow_with_the_model(monkeypatch):
     assert 0 < len(looked) <= 2 * (1 + NUM_CHILDREN) * NUM_PICKS
     looked.clear()
     nero.Nero([nn.Parameter(torch.randn(2000, 900)), nn.Parameter(torch.randn(64, 100, 40))])
-    assert max(rows(*args).numel() for args in looked) <= 256 * 256
+    assert max(rows(*args).numel() for args in looked) <= NUM_NUMBERS
 
 
 def test_there_is_nothing_to_see_in_small_or_missing_weights():

@@ -35,25 +35,27 @@ def training_score(matrix: Tensor) -> float:
         >>> training_score(fresh) < 6 < training_score(fresh * torch.linspace(0.5, 2, 64) + 0.5)
         True
     """
-    matrix = matrix[matrix.any(1)]
-    matrix = matrix[:, matrix.any(0)]
-    if min(matrix.shape) < MIN_SIZE or not matrix.isfinite().all():
+    matrix = matrix.float()
+    size = matrix.square()
+    rows, columns = size.sum(1) > 0, size.sum(0) > 0
+    if not (rows.all() and columns.all()):
+        matrix = matrix[rows][:, columns]
+    if min(matrix.shape) < MIN_SIZE:
         return -math.inf
-    rms = matrix.square().mean().sqrt()
-    matrix = matrix.clamp(-5 * rms, 5 * rms)  # a truncated normal may leave one entry far out
-    matrix = matrix / matrix.square().mean().sqrt()
-    length = max(_spread(matrix), _spread(matrix.T))
+    limit = 5 * matrix.square().mean().sqrt()
+    matrix = matrix.clamp(-limit, limit)  # a truncated normal may leave one entry far out
+    squares = matrix.square()
+    length = max(_spread(squares, dim) for dim in (0, 1))
     return min(length, _largest_direction(matrix)) if length > THRESHOLD else length
 
 
-def _spread(rows: Tensor) -> float:
-    num_rows, n = rows.shape
-    squares = rows.square()
-    q = squares.mean(1)
+def _spread(squares: Tensor, dim: int) -> float:
+    n, count = squares.shape[dim], squares.shape[1 - dim]
+    q = squares.mean(dim)
     # Independent entries give var(q) / mean(q)^2 = (kurtosis - 1) / n
-    kurtosis = (squares.square().mean(1) / q.square()).mean().clamp(1.05, 3.0)
+    kurtosis = (squares.square().mean(dim) / q.square()).mean().clamp(1.05, 3.0)
     ratio = (q.var() / q.mean().square() * n / (kurtosis - 1)).item()
-    variance = 2 / 9 * (1 + 6 / n) / (num_rows - 1)
+    variance = 2 / 9 * (1 + 6 / n) / (count - 1)
     return float((ratio ** (1 / 3) - (1 - variance)) / math.sqrt(variance))
 
 
@@ -63,7 +65,7 @@ def _largest_direction(matrix: Tensor) -> float:
     for _ in range(12):
         direction = matrix.T @ (matrix @ direction)
         direction /= direction.norm()
-    largest_sq = (matrix @ direction).square().sum().item()
+    largest_sq = ((matrix @ direction).square().sum() / matrix.square().mean()).item()
     rows, columns = math.sqrt(matrix.shape[0] - 1), math.sqrt(matrix.shape[1])
     scale = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
     return float((largest_sq - (rows + columns) ** 2) / scale)

@@ -32,7 +32,9 @@ MIN_CHANGE = (
     0.1  # below this relative change a layer is on the constraint: rounded or averaged, maybe
 )
 MIN_LAYERS = 4  # of a child that is judged by itself
-NUM_PICKS, NUM_CHILDREN, NUM_ROWS, BLOCK = 21, 8, 16, 256  # how much is looked at
+NUM_PICKS, NUM_CHILDREN = 21, 5
+# Torch works on so few numbers in one thread, where waiting for busy cores could cost more than the work.
+NUM_NUMBERS, BLOCK = 30_720, (160, 192)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +48,19 @@ class Layer:
     fan_in_dims: tuple[int, ...]
 
     def rows(self, num_rows: int, num_columns: int) -> Tensor:
-        """Return evenly spaced neurons, at most so many weights of each, as a matrix on the CPU."""
-        dims = [d for d in range(self.weight.ndim) if d not in self.fan_in_dims]
-        weight = self.weight.detach().permute(*dims, *self.fan_in_dims)
-        for d in reversed(range(len(dims), weight.ndim)):
-            weight = weight.narrow(d, 0, min(weight.shape[d], max(num_columns, 1)))
-            num_columns //= weight.shape[d]
-        shape = weight.shape[: len(dims)]
-        total = math.prod(shape)
-        places = torch.arange(min(num_rows, total), device=weight.device) * total
-        index = torch.unravel_index(places // min(num_rows, total), shape)
-        return weight[index].flatten(1).to("cpu", torch.float64)
+        """Return evenly spaced neurons, and the first weights of each, as a matrix on the CPU."""
+        neuron_dims = [d for d in range(self.weight.ndim) if d not in self.fan_in_dims]
+        weight = self.weight.detach().permute(*neuron_dims, *self.fan_in_dims)
+        for d in range(len(neuron_dims)):
+            kept = min(weight.shape[d], max(num_rows, 1))
+            places = slice(None, None, weight.shape[d] // kept)
+            weight = weight[(slice(None),) * d + (places,)].narrow(d, 0, kept)
+            num_rows //= kept
+        for d in reversed(range(len(neuron_dims), weight.ndim)):
+            kept = min(weight.shape[d], max(num_columns, 1))
+            weight = weight.narrow(d, 0, kept)
+            num_columns //= kept
+        return weight.flatten(len(neuron_dims)).flatten(0, -2).cpu()
 
 
 def layers_of(
@@ -170,7 +174,8 @@ def _ratio(change: Sequence[float]) -> float:
 
 def _change(layer: Layer) -> tuple[float, float]:
     """Return the mean squares of what projection changes, and of the weights, from some whole rows."""
-    rows = layer.rows(NUM_ROWS, sys.maxsize)
+    fan_in = math.prod(layer.weight.shape[d] for d in layer.fan_in_dims)
+    rows = layer.rows(min(16, NUM_NUMBERS // fan_in), fan_in).double()
     size = rows.square().sum(1)
     centred = (rows - rows.mean(1, keepdim=True)).square().sum(1)
     # ||w - c/||c|| ||^2 = ||w||^2 - 2 ||c|| + 1, for c the centred row; constant rows stay
@@ -179,12 +184,12 @@ def _change(layer: Layer) -> tuple[float, float]:
 
 
 def _is_trained(layer: Layer) -> bool:
-    return training_score(layer.rows(BLOCK, BLOCK)) > THRESHOLD
+    return training_score(layer.rows(*BLOCK)) > THRESHOLD
 
 
 def _level_outside() -> int:
     """Return the ``stacklevel`` at which a warning of the caller names the user's own line."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(("nero.", "torch.")):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("nero.", "torch.")):
         level, frame = level + 1, frame.f_back
     return level

@@ -339,6 +339,15 @@ def test_a_compiled_step_does_not_look(trained_state):
     assert_quiet(compiled)
 
 
+def test_nothing_is_read_while_a_graph_is_captured(trained_state, monkeypatch):
+    model = network()
+    optimizer = nero.Nero(model)
+    model.load_state_dict(trained_state)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert_quiet(step, model, optimizer)
+
+
 def test_the_default_constraint_is_told_from_a_choice_by_identity():
     assert DEFAULT == nero.BALANCED
     assert DEFAULT is not nero.BALANCED

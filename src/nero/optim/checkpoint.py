@@ -56,9 +56,8 @@ def merged_group(present: Group, saved: Group) -> Group:
     layout = {key: own[key] for key in LAYOUT_KEYS}
     merged = {**own, **saved, **layout}
     if "constraint" in own and as_constraint(merged["constraint"]) == own["constraint"]:
-        merged["constraint"] = own[
-            "constraint"
-        ]  # the same object, which tells that nobody chose it
+        # The same object, by which an optimiser knows that nobody chose it.
+        merged["constraint"] = own["constraint"]
     return merged
 
 

@@ -216,13 +216,12 @@ class Nero(RelativeOptimizer):
         self._has_judged = False
 
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
-        if not self._has_judged and not torch.compiler.is_compiling():
-            # Unfrozen or swapped in since the last step, as others may be: all before the first is changed.
-            warn_if_trained(layers_of(self.param_groups, known=self.state))
-            self._has_judged = True
+        if not torch.compiler.is_compiling():
+            if not self._has_judged:  # unfrozen or swapped in since the last step, as others may be
+                warn_if_trained(layers_of(self.param_groups, known=self.state))
+            self._watch, self._has_judged = LoadWatch(), True
         radius = resolved.neurons.view(state["radius"]) if "radius" in state else None
         project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)
-        self._watch = LoadWatch()
 
     def _update(self, updates: list[Update]) -> None:
         if not torch.compiler.is_compiling():

@@ -28,9 +28,7 @@ Group: TypeAlias = Mapping[str, Any]
 
 DEFAULT = Sphere()
 """The constraint of whoever chose none: equal to `BALANCED`, but another object, so that a choice shows."""
-MIN_CHANGE = (
-    0.1  # below this relative change a layer is on the constraint: rounded or averaged, maybe
-)
+MIN_CHANGE = 0.1  # by less, relatively, rounded and averaged weights are off the constraint
 MIN_LAYERS = 4  # of a child that is judged by itself
 NUM_PICKS, NUM_CHILDREN = 21, 5
 # Torch works on so few numbers in one thread, where waiting for busy cores could cost more than the work.
@@ -133,10 +131,13 @@ class LoadWatch:
 
     def before_step(self, groups: Iterable[Group], constraint: Sphere | None = None) -> None:
         """Judge the weights of these groups if somebody has written to them."""
-        if self._params is None or self._versions != [*map(_version, self._params)]:
-            layers = layers_of(groups, constraint)
-            watched = [] if warn_if_trained(layers) else [layer.param for layer in layers]
-            self._params = watched[:: len(watched) // 32 + 1]
+        if self._params is not None and self._versions == [*map(_version, self._params)]:
+            return
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return  # a graph cannot bring weights to the CPU
+        layers = layers_of(groups, constraint)
+        watched = [] if warn_if_trained(layers) else [layer.param for layer in layers]
+        self._params = watched[:: len(watched) // 32 + 1]
 
     def after_step(self) -> None:
         """Take the counts as the step has left them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from made_up_runs import best_of, read_results, write_finals, write_run
 
-from nero_lab.cli.arguments import build_parser
+from nero_lab.cli.arguments import parse
 from nero_lab.engine import records
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS
@@ -235,7 +235,7 @@ def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> Non
 
 
 def test_sweep_of_the_page_has_the_published_rates() -> None:
-    args = build_parser().parse_args(shlex.split(SWEEP)[1:])
+    args = parse(shlex.split(SWEEP)[1:])
     rates = TASKS[args.task].lrs
     assert set(args.optimizers) == set(rates)
     assert set(rates.values()) <= set(args.lrs)

@@ -218,11 +218,26 @@ def test_a_failure_is_recorded_and_raised(
     assert run(config, dirs(tmp_path, data_dir)).status == "finished"  # and can be tried again
 
 
-def test_what_could_not_begin_is_recorded(data_dir: Path, tmp_path: Path) -> None:
+def test_what_the_user_must_put_right_leaves_nothing(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("cifar-resnet18", scale="smoke", optimizer="schedule-free")
-    with pytest.raises(ValueError, match="statistics of batch norm"):
-        run(config, dirs(tmp_path, data_dir))
-    assert read(tmp_path / config.name).status == "failed"
+    with pytest.raises(ConfigError, match="statistics of batch norm"):
+        run(config, dirs(tmp_path / "runs", data_dir))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistake_before_the_first_step_is_recorded(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig("shakespeare", scale="smoke")
+    with monkeypatch.context() as patch:
+        patch.setattr(config.task_spec.build, "attach", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(config, dirs(tmp_path, data_dir))
+    record = read(tmp_path / config.name)
+    assert record.status == "failed"
+    assert record.end is not None
+    assert "ZeroDivisionError" in record.end["traceback"]
+    assert run(config, dirs(tmp_path, data_dir)).status == "finished"  # and can be tried again
 
 
 def test_a_header_that_was_cut_short_is_begun_again(data_dir: Path, tmp_path: Path) -> None:
@@ -319,6 +334,7 @@ def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_pat
         ({"task": "mnist-deep", "options": {"depth": 3}}, "no option is called 'depth'"),
         ({"task": "mnist-deep", "epochs": 0}, "at least one epoch, not 0"),
         ({"task": "mnist-deep", "lr": -0.1}, "not negative, not -0.1"),
+        ({"task": "mnist-deep", "seed": 2**32}, "between 0 and 4294967295"),
     ],
 )
 def test_what_is_not_there_is_named(fields: dict[str, Any], message: str) -> None:

@@ -44,6 +44,7 @@ def start(arguments: list[str], folder: Path) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # a group of its own, as a terminal gives it
     )
 
 
@@ -161,6 +162,25 @@ def test_a_sweep_whose_driver_is_killed_goes_on_by_the_same_command(
     assert stamp(half_done / EARLIER.name) == before
     assert lines(half_done, KILLED)[0] == header
     assert without_clock(half_done, KILLED) == without_clock(unbroken, KILLED)
+
+
+def test_ctrl_c_ends_a_sweep_with_one_line_and_it_resumes(
+    half_done: Path, tmp_path: Path, data_dir: Path
+) -> None:
+    arguments = command(half_done, data_dir, *TWO_SEEDS, "--checkpoint-steps", "3")
+    process = start(arguments, tmp_path)
+    wait_for(lambda: len(lines(half_done, KILLED)) > 40, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert err.splitlines()[1:] == ["nero-lab sweep: interrupted; repeat the command to resume"], (
+        err
+    )
+    # Not failed; its worker may have come to the end before it was stopped.
+    found = records.read(half_done / KILLED.name / records.FILE_NAME)
+    assert found.status in ("unfinished", "finished")
+    assert not list(half_done.glob(".tune-*"))
 
 
 def test_each_optimiser_has_its_own_grid_and_the_first_seed_comes_first() -> None:

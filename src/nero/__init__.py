@@ -13,7 +13,14 @@ from nero.functional import (
     UNCONSTRAINED,
     Sphere,
 )
-from nero.layout import LayoutError, describe, param_groups, register_layout
+from nero.layout import (
+    LayoutError,
+    LayoutWarning,
+    annotate,
+    describe,
+    param_groups,
+    register_layout,
+)
 from nero.optim import Balanced, Nero, project_
 
 __version__ = "0.1.0"
@@ -26,8 +33,10 @@ __all__ = [
     "UNCONSTRAINED",
     "Balanced",
     "LayoutError",
+    "LayoutWarning",
     "Nero",
     "Sphere",
+    "annotate",
     "baselines",
     "describe",
     "functional",

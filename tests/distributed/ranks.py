@@ -2,6 +2,7 @@
 
 import os
 import socket
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,10 @@ def on_ranks(world_size, function, *args):
 def _rank(rank, world_size, port, function, args):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    # A rank that waits for one that has gone another way fails in minutes, not in torch's half an hour.
+    dist.init_process_group(
+        "gloo", rank=rank, world_size=world_size, timeout=timedelta(seconds=180)
+    )
     function(*args)
     dist.barrier()
     dist.destroy_process_group()

@@ -27,12 +27,12 @@ def _notice():
     for placement, expected in PLACEMENTS:
         cut = [[distribute_tensor(w, mesh, [placement]) for w in each] for each in (fresh, trained)]
         params = [nn.Parameter(weight.clone()) for weight in cut[1]]
-        assert is_noticed(Nero, params) is expected, placement
+        assert is_noticed(Nero, group_of(params)) is expected, placement
 
         params = [nn.Parameter(weight.clone()) for weight in cut[0]]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            optimizer = Nero(params)
+            optimizer = Nero(group_of(params))
         for param in params:
             param.grad = torch.ones_like(param)
         assert not is_noticed(optimizer.step)
@@ -41,6 +41,10 @@ def _notice():
                 param.copy_(weight)
         assert is_noticed(optimizer.step) is expected, placement
         assert not is_noticed(optimizer.step)
+
+
+def group_of(params):
+    return [{"params": params, "neuron_dims": (0,)}]
 
 
 def is_noticed(call, *args):

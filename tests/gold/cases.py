@@ -164,12 +164,12 @@ def _option_cases(backend: str, fused: dict[str, Any]) -> Iterator[Case]:
     yield Case(
         f"{backend}, parameters without a model",
         "embedding first",
-        lambda model: nero.Nero(model.parameters(), **fused),
+        lambda model: nero.Nero([*model.parameters()], **fused),
     )
     yield Case(
         f"{backend}, named parameters",
         "convolutions",
-        lambda model: nero.Nero(model.named_parameters(), **fused),
+        lambda model: nero.Nero([*model.named_parameters()], **fused),
     )
 
 

@@ -172,7 +172,7 @@ class MyRMSNorm(nn.Module):
 def test_unknown_modules_are_guessed_and_say_so():
     rows = {r.name: r for r in describe(nn.ModuleDict({"a": Custom(), "b": MyRMSNorm()})).rows}
     assert {n: (r.role, r.num_neurons, r.fan_in) for n, r in rows.items()} == {
-        "a.cls_token": ("neuron", 1, 8),
+        "a.cls_token": ("other", 8, 1),
         "a.pos_embed": ("neuron", 5, 8),
         "a.table": ("neuron", 3, 8),
         "a.experts": ("neuron", 6, 8),

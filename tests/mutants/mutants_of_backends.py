@@ -8,6 +8,7 @@ CPU, TRITON, SHARED = "src/nero/backends/cpu/", "src/nero/backends/triton/", "sr
 TEST_CPU = "tests/backends/test_cpu.py"
 BLOCKS = ("tests/backends/test_plain.py",)
 TWO_RANKS = ("tests/distributed/test_two_ranks.py",)
+AGREEMENT = "tests/distributed/test_agreement.py"
 PLAN_CHANGES = (TEST_CPU, "-k", "made_anew")
 
 
@@ -413,6 +414,34 @@ MUTANTS = [
         "kept[0] = neurons.num_groups",
         "pass",
         TWO_RANKS,
+    ),
+    Mutant(
+        "agree-on-raise",
+        "src/nero/optim/nero.py",
+        "first, where = lowest_on_any_rank(first, meshes)",
+        "first, where = first",
+        (AGREEMENT, "-k", "2"),
+    ),
+    Mutant(
+        "agree-on-every-mesh-dim",
+        SHARED + "collectives.py",
+        "for mesh_dim in range(mesh.ndim):",
+        "for mesh_dim in range(1):",
+        (AGREEMENT, "-k", "4"),
+    ),
+    Mutant(
+        "agree-on-gradients-of-baselines",
+        "src/nero/baselines/base.py",
+        " & (shared.num_with_grad > 0)",
+        " & True",
+        (AGREEMENT, "-k", "2"),
+    ),
+    Mutant(
+        "agree-on-projecting",
+        "src/nero/optim/balanced.py",
+        "param.grad is not None or _is_shared(param, neurons)",
+        "param.grad is not None",
+        (AGREEMENT, "-k", "2"),
     ),
     Mutant(
         "shared-order-of-buffers",

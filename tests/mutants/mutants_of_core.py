@@ -43,8 +43,8 @@ MUTANTS = [
     Mutant(
         "layout-vectors-have-no-fan-in",
         NEURONS,
-        "if len(shape) >= 2 else",
-        "if len(shape) >= 1 else",
+        "sum(n > 1 for n in shape) <= 1",
+        "sum(n > 1 for n in shape) < 1",
         (NEURONS,),
     ),
     Mutant(
@@ -346,7 +346,7 @@ MUTANTS = [
     Mutant(
         "optim-refused-group",
         BASE,
-        "self.param_groups.pop()\n",
+        "del self.param_groups[start:]\n",
         "pass\n",
         ("tests/contract/test_contract_groups.py", "-k", "refused and nero"),
     ),

@@ -31,7 +31,7 @@ def test_gain_penalty_is_a_term_of_the_loss():
 
 def test_gain_penalty_without_gains_is_a_warning():
     with pytest.warns(UserWarning, match="gain_penalty has no effect"):
-        Nero(nn.LayerNorm(3).parameters(), gain_penalty=0.1)
+        Nero([*nn.LayerNorm(3).parameters()], gain_penalty=0.1)
 
 
 def test_options_differ_per_group():
@@ -61,7 +61,7 @@ def test_describe_counts_no_state_for_frozen_parameters():
 
 def test_overrides_need_a_model():
     with pytest.raises(TypeError, match="pass the model"):
-        Nero(nn.Linear(3, 2).parameters(), overrides=[("weight", {"lr": 0.1})])
+        Nero([*nn.Linear(3, 2).parameters()], overrides=[("weight", {"lr": 0.1})])
 
 
 @pytest.mark.parametrize(

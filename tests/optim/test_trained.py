@@ -9,6 +9,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 import nero
+from nero.core.neurons import LayoutWarning
 from nero.core.traces import THRESHOLD, training_score
 from nero.optim import trained
 from nero.optim.trained import DEFAULT, NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
@@ -21,6 +22,11 @@ def network(width=64):
     sizes = [(32, width), (width, width), (width, width), (width, 32)]
     layers = [layer for n, m in sizes for layer in (nn.Linear(n, m), nn.Tanh())]
     return nn.Sequential(*layers[:-1])
+
+
+def matrices(*weights):
+    """A group that says itself what its neurons are."""
+    return [{"params": [nn.Parameter(weight) for weight in weights], "neuron_dims": (0,)}]
 
 
 def step(model, optimizer, num_inputs=32):
@@ -61,18 +67,17 @@ def assert_quiet(call, *args):
 
 @pytest.mark.parametrize("build", [pytest.param(b, id=name) for name, b in quick()])
 def test_fresh_models_are_not_noticed(build):
-    model = build()
-    optimizer = assert_quiet(nero.Nero, model)
-    layers = trained.layers_of(optimizer.param_groups)
-    assert layers, "nothing was judged"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LayoutWarning)
+        optimizer = nero.Nero(build())
+    assert trained.layers_of(optimizer.param_groups), "nothing was judged"
 
 
 def test_a_table_of_sinusoids_is_no_trained_network():
-    model = network()
     angles = torch.arange(4000)[:, None] / 10_000 ** (torch.arange(32) / 32)
-    model.positions = nn.Parameter(torch.cat([angles.sin(), angles.cos()], dim=1))
-    assert training_score(model.positions.detach()[::16]) > THRESHOLD
-    assert_quiet(nero.Nero, model)
+    table = torch.cat([angles.sin(), angles.cos()], dim=1)
+    assert training_score(table[::16]) > THRESHOLD
+    assert_quiet(nero.Nero, nn.Sequential(nn.Embedding.from_pretrained(table, False), network()))
 
 
 # --- trained weights, before construction ---
@@ -88,20 +93,21 @@ WAYS = {
     "model": lambda m: m,
     "parameters": lambda m: m.parameters(),
     "named parameters": lambda m: m.named_parameters(),
-    "groups": lambda m: [{"params": [*m[:4].parameters()]}, {"params": [*m[4:].parameters()]}],
+    "list": lambda m: [*nero.annotate(m).parameters()],
+    "groups": lambda m: [
+        {"params": [*part.parameters()]} for part in (nero.annotate(m)[:4], m[4:])
+    ],
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("wrap", [False, True], ids=["Nero", "Balanced"])
-def test_trained_weights_are_noticed_with_their_change(trained_model, way, wrap):
+@pytest.mark.parametrize("way", [*WAYS, "Balanced"])
+def test_trained_weights_are_noticed_with_their_change(trained_model, way):
     before = [p.detach().clone() for p in trained_model.parameters()]
-    params = WAYS[way](trained_model)
-    if wrap:
-        params = nero.param_groups(params) if way == "model" else params
-        params = torch.optim.SGD(params, lr=0.1)
+    build, given = nero.Nero, WAYS.get(way, nero.param_groups)(trained_model)
+    if way == "Balanced":
+        build, given = nero.Balanced, torch.optim.SGD(given, lr=0.1)
     with pytest.warns(UserWarning, match=WARNING) as caught:
-        (nero.Balanced if wrap else nero.Nero)(params)
+        build(given)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     message = str(caught[0].message)
@@ -114,7 +120,10 @@ def test_trained_weights_are_noticed_with_their_change(trained_model, way, wrap)
 
 @pytest.mark.parametrize("choice", ["balanced", nero.BALANCED, nero.Sphere(), "initial", "norm"])
 def test_whoever_chooses_a_constraint_is_not_warned(trained_state, choice):
-    for build in (nero.Nero, lambda m, **o: nero.Balanced(torch.optim.SGD(m.parameters()), **o)):
+    for build in (
+        nero.Nero,
+        lambda m, **o: nero.Balanced(torch.optim.SGD(nero.param_groups(m)), **o),
+    ):
         model = network()
         model.load_state_dict(trained_state)
         optimizer = assert_quiet(lambda build=build, m=model: build(m, constraint=choice))
@@ -155,10 +164,10 @@ def test_frozen_weights_are_noticed_when_they_thaw(trained_model):
 
 
 def test_groups_that_are_added_are_judged(trained_model):
-    head = nn.Linear(32, 32)
-    optimizer = nero.Nero(head.parameters())
+    optimizer = nero.Nero(nn.Linear(32, 32))
+    (weights, _) = nero.param_groups(trained_model)
     with pytest.warns(UserWarning, match=WARNING):
-        optimizer.add_param_group({"params": trained_model.parameters()})
+        optimizer.add_param_group(weights)
 
 
 def test_code_without_a_module_is_warned_too(trained_model):
@@ -315,7 +324,7 @@ def test_what_is_looked_at_does_not_grow_with_the_model(monkeypatch):
     nero.Nero(nn.Sequential(*children))
     assert 0 < len(looked) <= 2 * (1 + NUM_CHILDREN) * NUM_PICKS
     looked.clear()
-    nero.Nero([nn.Parameter(torch.randn(2000, 900)), nn.Parameter(torch.randn(64, 100, 40))])
+    nero.Nero(matrices(torch.randn(2000, 900), torch.randn(64, 100, 40)))
     assert max(rows(*args).numel() for args in looked) <= NUM_NUMBERS
 
 
@@ -325,7 +334,7 @@ def test_there_is_nothing_to_see_in_small_or_missing_weights():
     zero = nn.Linear(64, 64)
     nn.init.zeros_(zero.weight)
     assert_quiet(nero.Nero, zero)
-    assert_quiet(nero.Nero, [nn.Parameter(torch.full((64, 64), torch.nan))])
+    assert_quiet(nero.Nero, matrices(torch.full((64, 64), torch.nan)))
     with FakeTensorMode():
         assert_quiet(nero.Nero, nn.Linear(64, 64))
 

@@ -177,6 +177,16 @@ class TestNonFiniteGradient:
             optimizer.step()
         torch.testing.assert_close(dict(layer.state_dict()), dict(before), rtol=0, atol=0)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_raise_looks_at_elements_and_not_at_their_sum(self, dtype):
+        layer = nn.Linear(8, 3, bias=False, dtype=dtype)
+        optimizer = Nero(layer, nonfinite="raise", fused=False)
+        layer.weight.grad = torch.full((3, 8), torch.finfo(dtype).max, dtype=dtype)
+        optimizer.step()
+        layer.weight.grad = torch.tensor([math.inf, -math.inf] * 12, dtype=dtype).view(3, 8)
+        with pytest.raises(FloatingPointError, match="`weight`"):
+            optimizer.step()
+
     def test_propagate_lets_it_through(self):
         layer = nn.Linear(8, 3)
         optimizer = Nero(layer, nonfinite="propagate")

@@ -15,7 +15,9 @@ def after_a_step(constraint):
     weight, rest = torch.linalg.qr(torch.randn(64, 2, dtype=torch.float64))[0].T
     grad = weight + REST * rest
     param = nn.Parameter(weight.float()[None].clone())
-    optimizer = Nero([param], lr=1.0, beta=0.0, constraint=constraint)
+    optimizer = Nero(
+        [{"params": [param], "role": "neuron"}], lr=1.0, beta=0.0, constraint=constraint
+    )
     param.grad = grad.float()[None]
     optimizer.step()
     return param.detach()[0].double(), grad / grad.norm(), rest

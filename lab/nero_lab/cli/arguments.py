@@ -2,26 +2,33 @@
 
 import argparse
 import ast
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from nero_lab import __version__
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser; ``args.command`` is the name of the command."""
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments; ``args.command`` is the name of the command."""
+    args, unknown = _build_parser().parse_known_args(argv)
+    if unknown:  # here, because the parent would show its own usage
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
+
+
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nero-lab",
         description="The experiments of the Nero paper, and a comparison with today's optimisers.",
     )
     parser.add_argument("--version", action="version", version=f"nero-lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="every task: figure, data, size and time at each scale")
-    _add_run_options(commands.add_parser("run", help="one run; resumes if it was interrupted"))
-    _add_sweep_options(
-        commands.add_parser("sweep", help="many runs, on Ray; resumes if it was interrupted")
-    )
-    _add_report_options(commands.add_parser("report", help="figures and tables from records"))
+    for name, (summary, add_options) in _COMMANDS.items():
+        # In full: `sweep --seed 1` would be taken for `--seeds 1`, which is seed 0.
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
+        command.set_defaults(refuse=command.error)
+        add_options(command)
     return parser
 
 
@@ -67,14 +74,25 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         ("--results", Path("runs"), "folder of records"),
         ("--out", Path("report"), "folder of the page"),
     ):
-        parser.add_argument(name, type=Path, default=default, help=f"{what} (default: %(default)s)")
+        parser.add_argument(
+            name, type=_folder, default=default, help=f"{what} (default: %(default)s)"
+        )
     parser.add_argument(
         "--scale", help="paper, cpu or smoke (default: that with most optimisers, for each task)"
+    )
+    parser.add_argument(
+        "--tasks",
+        type=_names,
+        metavar="NAME,...",
+        help="report on these alone; package.module:TASK for one of your own (default: those of the lab)",
+    )
+    parser.add_argument(
+        "--no-paper", action="store_true", help="leave out the claims and numbers of the paper"
     )
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task")
+    parser.add_argument("task", help="a name, or package.module:TASK of your own")
     parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument(
@@ -83,15 +101,15 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the recipe",
+        help="an option of the recipe, or its batch_size, clip_norm, precision or schedule",
     )
 
 
 def _add_run_dirs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), help="(default: %(default)s)"
+        "--runs-dir", type=_folder, default=Path("runs"), help="(default: %(default)s)"
     )
-    parser.add_argument("--data-dir", type=Path, help="(default: $NERO_DATA, or a cache folder)")
+    parser.add_argument("--data-dir", type=_folder, help="(default: $NERO_DATA, or a cache folder)")
     parser.add_argument(
         "--checkpoint-steps", type=int, default=500, metavar="N", help="(default: %(default)s)"
     )
@@ -105,8 +123,14 @@ def _option(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     try:
         return name, ast.literal_eval(value)
-    except (SyntaxError, ValueError):
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
         return name, value
+
+
+def _folder(text: str) -> Path:
+    if not text:  # a variable that is not set; it would be the working directory
+        raise argparse.ArgumentTypeError("the name of the folder is empty")
+    return Path(text)
 
 
 def _names(text: str) -> list[str]:
@@ -114,4 +138,15 @@ def _names(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers: 0.01,0.1") from None
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "list": ("every task: figure, data, size and time at each scale", lambda parser: None),
+    "run": ("one run; resumes if it was interrupted", _add_run_options),
+    "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
+    "report": ("figures and tables from records", _add_report_options),
+}

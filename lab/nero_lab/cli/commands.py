@@ -6,26 +6,42 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from nero_lab.cli.arguments import build_parser
+from nero_lab.cli.arguments import parse
 
-_NEEDS = "nero-lab needs packages that are not installed: pip install nero-lab (missing: {})"
+_NEEDS = "packages are not installed: pip install nero-lab (missing: {})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the ``nero-lab`` command and return its exit code."""
-    args = build_parser().parse_args(argv)
+    """Run the ``nero-lab`` command and return its exit code.
+
+    0: done. 1: a run failed. 2: what was asked for cannot be done. 130: interrupted from the keyboard.
+    """
+    args = parse(argv)
+    try:
+        return _call(args)
+    except KeyboardInterrupt:
+        again = "; repeat the command to resume" if args.command in ("run", "sweep") else ""
+        return _refuse(args, f"interrupted{again}", code=130)
+
+
+def _call(args: argparse.Namespace) -> int:
     try:
         import nero_lab.tasks  # noqa: F401  # stands for what every command needs
         from nero_lab.engine.errors import ConfigError, DataError
     except ModuleNotFoundError as error:
-        print(_NEEDS.format(error.name), file=sys.stderr)
-        return 2
+        return _refuse(args, _NEEDS.format(error.name))
     sys.path.insert(0, os.getcwd())  # for optimisers of the user's own
     try:
         return _COMMANDS[args.command](args)
     except (ConfigError, DataError) as error:
-        print(f"nero-lab {args.command}: {error}", file=sys.stderr)
-        return 2
+        return _refuse(args, str(error))
+    except OSError as error:  # a full disk, a folder that is not ours
+        return _refuse(args, str(error), code=1)
+
+
+def _refuse(args: argparse.Namespace, message: str, *, code: int = 2) -> int:
+    print(f"nero-lab {args.command}: {' '.join(message.split())}", file=sys.stderr)
+    return code
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -36,6 +52,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from nero_lab.engine.errors import ConfigError, DataError, in_one_line
     from nero_lab.runner import RunConfig, run
 
     config = RunConfig(
@@ -48,10 +65,24 @@ def _run(args: argparse.Namespace) -> int:
         options=dict(args.set),
         epochs=args.epochs,
     )
-    record = run(config, _run_dirs(args))
+    try:
+        record = run(config, _run_dirs(args))
+    except (ConfigError, DataError, OSError):
+        raise
+    except Exception as error:
+        return _refuse(args, f"failed: {in_one_line(error)}{_traceback(args, config)}", code=1)
     if os.environ.get("RANK", "0") == "0":
         print(f"{config.name}: {_ending(config, record)}, records in {args.runs_dir / config.name}")
     return 0
+
+
+def _traceback(args: argparse.Namespace, config: Any) -> str:
+    """Say where the traceback of a failed run is, if it was recorded."""
+    from nero_lab.engine import records
+
+    path = args.runs_dir / config.name / records.FILE_NAME
+    record = records.read(path) if path.exists() else None
+    return f"; its traceback is in {path}" if record and record.status == "failed" else ""
 
 
 def _ending(config: Any, record: Any) -> str:
@@ -69,9 +100,15 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
+    from nero_lab.engine.folders import check_can_be_made
     from nero_lab.report import report_command
+    from nero_lab.tasks import TASKS, find_task, without_paper
 
-    return report_command(args)
+    check_can_be_made(args.out, option="--out")
+    tasks = {name: find_task(name) for name in args.tasks or TASKS}
+    if args.no_paper:
+        tasks = {name: without_paper(task) for name, task in tasks.items()}
+    return report_command(args, tasks)
 
 
 def _run_dirs(args: argparse.Namespace) -> Any:

@@ -3,10 +3,12 @@
 Local copies are used where they are found with the right contents; what is missing is fetched by pooch.
 """
 
+import contextlib
 import gzip
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pooch
 from filelock import FileLock
 
 from nero_lab.engine.errors import DataError
+from nero_lab.engine.folders import check_can_be_made
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -22,6 +25,8 @@ _WIKITEXT = (
 )
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 _SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
+
+_DOWNLOADS = "downloads"
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,9 @@ def folder(name: str, data_dir: Path) -> Path:
     data_set = DATA_SETS[name]
     target = data_dir / data_set.folder
     if not all((target / file.name).exists() for file in data_set.files):
-        target.mkdir(parents=True, exist_ok=True)
-        with FileLock(target / "lock"):  # all ranks begin at once
+        check_can_be_made(target, option="--data-dir")
+        # All ranks begin at once.
+        with _made(target, data_dir / _DOWNLOADS) as lock, FileLock(lock):
             for file in data_set.files:
                 if not (target / file.name).exists():
                     _fetch(name, file, target / file.name, data_dir)
@@ -70,10 +76,26 @@ def folder(name: str, data_dir: Path) -> Path:
     return target
 
 
+@contextlib.contextmanager
+def _made(target: Path, downloads: Path) -> Iterator[Path]:
+    """Make two folders, yield the lock of the first, and leave no trace if the data is not to be had."""
+    lock = target / "lock"
+    wanted = {lock, downloads, *downloads.parents, target, *target.parents}
+    new = [path for path in wanted if not path.exists()]
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        yield lock
+    except DataError:
+        for path in sorted(new, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):  # not empty, or taken away by another rank
+                path.unlink() if path == lock else path.rmdir()
+        raise
+
+
 def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
     try:
         # The checksum that counts is that of the unpacked file.
-        fetched = Path(pooch.retrieve(file.url, known_hash=None, path=data_dir / "downloads"))
+        fetched = Path(pooch.retrieve(file.url, known_hash=None, path=data_dir / _DOWNLOADS))
     except Exception as error:
         raise DataError(
             f"{name} needs {path}, and {file.url} could not be fetched ({error}). Put a copy there, "
@@ -84,11 +106,13 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
         _unpack(file, fetched, path, partial)
     except (EOFError, OSError, KeyError, tarfile.TarError) as error:
         fetched.unlink()  # so that it is not taken for a good one again
+        partial.unlink(missing_ok=True)
         raise DataError(
             f"{file.url} was fetched, but could not be unpacked ({error}); try again"
         ) from error
     if (found := _sha256(partial)) != file.sha256:
         fetched.unlink()
+        partial.unlink()
         raise DataError(
             f"{file.url} has another {path.name} than the published one of {name}: its SHA-256 is {found}, "
             f"expected {file.sha256}"

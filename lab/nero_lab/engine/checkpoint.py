@@ -12,6 +12,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from nero_lab.engine.errors import ConfigError, in_one_line
+
 FILE_NAME = "checkpoint.pt"
 
 
@@ -26,10 +28,19 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """Read a checkpoint, if there is one."""
+    """Read a checkpoint, if there is one.
+
+    Raises:
+        ConfigError: if it is damaged.
+    """
     if not path.exists():
         return None
-    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # of many types, by where the file ends
+        raise ConfigError(
+            f"{path} is damaged ({in_one_line(error)}); remove it to begin the run again"
+        ) from error
     return state
 
 

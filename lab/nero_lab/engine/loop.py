@@ -20,6 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from nero_lab.engine import checkpoint
+from nero_lab.engine.errors import ConfigError, in_one_line
 from nero_lab.engine.progress import Progress
 from nero_lab.engine.provenance import peak_memory_bytes
 from nero_lab.engine.records import Recorder
@@ -95,10 +96,23 @@ class Loop:
         return max(self._peak_before, peak_memory_bytes(self.setting.device))
 
     def resume(self) -> int | None:
-        """Resume from the checkpoint, if there is one, and return the size of the records then."""
+        """Resume from the checkpoint, if there is one, and return the size of the records then.
+
+        Raises:
+            ConfigError: if it is damaged, or of another network or optimiser.
+        """
         state = checkpoint.load(self._checkpoint_path, self.setting.device)
         if state is None:
             return None
+        try:
+            return self._restore(state)
+        except Exception as error:
+            raise ConfigError(
+                f"{self._checkpoint_path} does not fit this run ({in_one_line(error)}); remove it to begin "
+                "the run again"
+            ) from error
+
+    def _restore(self, state: dict[str, Any]) -> int:
         self.step, self.seconds_before = state["step"], state["seconds"]
         self._peak_before = state["peak_memory_bytes"]
         own = checkpoint.select_rank(state["ranks"])

@@ -5,7 +5,6 @@ decay. The others are what one would pick today, with the settings that their au
 learning rate is what a sweep tunes.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
 from nero.layout import hidden_matrices
 from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.references import is_reference, resolve
 from nero_lab.engine.task import FINE_GRID, PAPER_GRID
 
 Build = Callable[[nn.Module, float], list[Optimizer]]
@@ -246,17 +246,22 @@ def find_optimizer(name: str) -> Entry:
 
     Raises:
         LookupError: if there is none of that name.
+        ConfigError: if there is no such function.
     """
-    module, colon, function = name.partition(":")
-    if not colon:
+    if not is_reference(name):
         return OPTIMIZERS[name]
-    try:
-        build = getattr(importlib.import_module(module), function)
-    except (AttributeError, ImportError) as error:
-        raise LookupError(f"{name}: {error}") from error
+    build = resolve(name, what="function")
+    if not callable(build):
+        raise ConfigError(f"{name} is not a function of a model and a learning rate")
 
     def as_list(model: nn.Module, lr: float) -> list[Optimizer]:
         made = build(model, lr)
-        return made if isinstance(made, list) else [made]
+        found = made if isinstance(made, list) else [made]
+        for optimizer in found:
+            if not isinstance(optimizer, Optimizer):
+                raise ConfigError(f"{name} returned {type(optimizer).__name__}, not an optimiser")
+        if not found:
+            raise ConfigError(f"{name} returned no optimiser")
+        return found
 
     return Entry(as_list, 0.01, PAPER_GRID, name)

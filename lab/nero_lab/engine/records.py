@@ -11,12 +11,34 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nero_lab.engine.errors import ConfigError
 
 Status = Literal["finished", "diverged", "failed", "unfinished"]
 FILE_NAME = "records.jsonl"
+
+_NUMBER = (int, float)
+_NOTHING = type(None)
+# What each kind of line must have.
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "run": {
+        **dict.fromkeys(("task", "scale", "optimizer", "command"), (str,)),
+        **{"lr": _NUMBER, "seed": (int,), "options": (dict,), "recipe": (dict,)},
+        **{"variant": (str, _NOTHING), "epochs": (int, _NOTHING)},
+    },
+    "step": {"step": _NUMBER, "epoch": _NUMBER},
+    "epoch": {"step": _NUMBER, "epoch": _NUMBER},
+    "end": {"status": (str,)},
+}
+# What may be missing, or None; the last four are below the clock.
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("commit", "message", "traceback"), (str,)),
+    **dict.fromkeys(("clock", "hardware", "versions"), (dict,)),
+    **dict.fromkeys(("num_parameters", "optimizer_state_bytes", "epoch", "step"), _NUMBER),
+    **dict.fromkeys(("seconds", "seconds_per_step", "peak_memory_bytes"), _NUMBER),
+    "started": (str,),
+}
 
 
 class Recorder:
@@ -113,19 +135,45 @@ def read(path: Path) -> RunRecord | None:
         None if there is no complete line.
 
     Raises:
-        ValueError: if the file holds something else.
+        ValueError: if the file holds something else, or a broken line.
     """
     lines: list[dict[str, Any]] = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if line.endswith(b"\n"):
-            lines.append(_numbers(json.loads(line)))
-    by_kind = {kind: [line for line in lines if line["kind"] == kind] for kind in ("step", "epoch")}
+            try:
+                lines.append(_checked(_numbers(json.loads(line)), is_first=not lines))
+            except (RecursionError, TypeError, ValueError) as error:
+                raise ValueError(f"line {number} is not a record of a run: {error}") from error
     if not lines:
         return None
-    if lines[0]["kind"] != "run":
-        raise ValueError(f"{path} does not begin with a record of a run")
+    by_kind = {kind: [line for line in lines if line["kind"] == kind] for kind in ("step", "epoch")}
     end = lines[-1] if lines[-1]["kind"] == "end" else None
     return RunRecord(lines[0], by_kind["step"], by_kind["epoch"], end)
+
+
+def _checked(line: Any, *, is_first: bool) -> dict[str, Any]:
+    """Return a line if it has the fields of its kind, each of the right type."""
+    fields = {} if not isinstance(line, dict) else line
+    kind = str(fields.get("kind"))
+    if kind not in (("run",) if is_first else _FIELDS):
+        raise ValueError(f"its kind is {kind!r}, not {'run' if is_first else 'step, epoch or end'}")
+    wanted = _FIELDS[kind]
+    if kind in ("step", "epoch"):  # whatever the task measures
+        wanted = wanted | dict.fromkeys(fields.keys() - {"kind", "clock"}, _NUMBER)
+    _check_types(fields, wanted)
+    for part in (fields, fields.get("clock") or {}):
+        present = {name for name, value in part.items() if value is not None}
+        _check_types(part, {name: _OPTIONAL[name] for name in _OPTIONAL.keys() & present})
+    if kind == "end" and fields["status"] not in get_args(Status):
+        raise ValueError(f"status is {fields['status']!r}")
+    return fields
+
+
+def _check_types(fields: Mapping[str, Any], wanted: Mapping[str, tuple[type, ...]]) -> None:
+    for name, types in wanted.items():
+        value = fields.get(name)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}")
 
 
 def read_all(folder: Path) -> list[RunRecord]:

@@ -5,9 +5,12 @@ fractions of the whole budget, so that a shortened recipe keeps the paper's shap
 by epochs.
 """
 
+import ast
 import math
 from dataclasses import dataclass
 from typing import Protocol
+
+from nero_lab.engine.errors import ConfigError
 
 
 class Schedule(Protocol):
@@ -114,6 +117,39 @@ class Linear:
     def __call__(self, epoch: float, num_epochs: float) -> float:
         """Return the factor."""
         return 1 - epoch / num_epochs
+
+
+_SCHEDULES = {kind.__name__: kind for kind in (Constant, Decay, Steps, Cosine, Triangle, Linear)}
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Return the schedule that a text writes, as records write it.
+
+    Example:
+        >>> parse_schedule("Cosine(warmup=0.1)")
+        Cosine(warmup=0.1)
+        >>> parse_schedule("Linear")
+        Linear()
+
+    Raises:
+        ConfigError: if there is no such schedule, or its factor is not a number all over a run.
+    """
+    try:
+        call = ast.parse(text, mode="eval").body
+        call = call if isinstance(call, ast.Call) else ast.Call(call, [], [])
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        positional = [ast.literal_eval(value) for value in call.args]
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        schedule: Schedule = _SCHEDULES[name](*positional, **named)
+        factors = [schedule(epoch, 8) for epoch in (0, 0.5, 4, 7.5, 8)]
+        if not all(0 <= factor < math.inf for factor in factors):
+            raise ValueError("its factor must be finite and not negative")
+    except (ArithmeticError, LookupError, SyntaxError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{text!r} is not a schedule such as Cosine(warmup=0.1), with one of "
+            f"{', '.join(_SCHEDULES)}: {error}"
+        ) from error
+    return schedule
 
 
 def _ramp(epoch: float, length: float) -> float:

@@ -29,6 +29,9 @@ PAPER_GRIDS = dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID)
 FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
 """Those of its ablations."""
 
+NOT_IN_PAPER = "not in the paper"
+"""What stands for a figure of the paper in tasks that have none."""
+
 Take = Callable[[str, Tensor], None]
 """``take(player, loss)``: back-propagate and let the optimisers of one player step."""
 
@@ -166,16 +169,16 @@ def unwrapped(player: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Task:
-    """One experiment of the paper, or of ours.
+    """One experiment of the paper, of ours, or of a user's own.
 
     Args:
-        name: what ``nero-lab run`` calls it.
+        name: what ``nero-lab run`` calls it; one of a user's own goes by ``package.module:TASK``.
         title: one line of what is trained on what.
-        figure: where it is in the paper, or "not in the paper".
-        data: the name of the data set in ``nero_lab.data.files``, or "" for none.
         metric: the score.
-        recipes: by scale: "paper", "cpu" and "smoke".
+        recipes: by scale; those of the lab have "paper", "cpu" (which is the default) and "smoke".
         build: makes the experiment.
+        figure: where it is in the paper.
+        data: the name of the data set in ``nero_lab.data.files``, or "" for none.
         lrs: the published best learning rate of each optimiser.
         grids: the learning rates of a sweep, for optimisers whose rates the paper tuned on this task.
         variants: named changes to ``recipe.options`` that a figure compares: ``{"sigma-1": {...}}``.
@@ -185,12 +188,12 @@ class Task:
 
     name: str
     title: str
-    figure: str
-    data: str
     metric: Metric
     recipes: Mapping[str, Recipe]
     build: Callable[[Setting], Experiment]
-    lrs: Mapping[str, float]
+    figure: str = NOT_IN_PAPER
+    data: str = ""
+    lrs: Mapping[str, float] = field(default_factory=dict)
     grids: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper_parameters: int | None = None

@@ -39,6 +39,8 @@ class MLP(nn.Module):
         sigma: float | None = None,
     ) -> None:
         super().__init__()
+        if init not in ("he", "torch"):
+            raise ValueError(f"init must be 'he' or 'torch', not {init!r}")
         sizes = [NUM_PIXELS] + [width] * (num_layers - 1) + [NUM_CLASSES]
         self.layers = nn.ModuleList(
             nn.Linear(fan_in, fan_out) for fan_in, fan_out in itertools.pairwise(sizes)

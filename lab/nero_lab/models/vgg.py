@@ -25,6 +25,8 @@ class VGG11(nn.Module):
 
     def __init__(self, *, width: float = 1.0, init: Literal["he", "torch"] = "he") -> None:
         super().__init__()
+        if init not in ("he", "torch"):
+            raise ValueError(f"init must be 'he' or 'torch', not {init!r}")
         layers: list[nn.Module] = []
         num_inputs = 3
         for stage in _STAGES:

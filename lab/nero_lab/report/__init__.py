@@ -15,11 +15,11 @@ from nero_lab.report.runs import Records, collect, read_records
 __all__ = ["report_command", "write_report"]
 
 
-def report_command(args: argparse.Namespace) -> int:
+def report_command(args: argparse.Namespace, tasks: Mapping[str, Task] = TASKS) -> int:
     """Write the report that ``nero-lab report`` asks for and return the exit code."""
-    records = write_report(args.results, args.out, scale=args.scale)
+    records = write_report(args.results, args.out, scale=args.scale, tasks=tasks)
     for path, reason in records.skipped.items():
-        print(f"skipped {path}, which is not the records of a run: {reason}", file=sys.stderr)
+        print(f"nero-lab report: skipped {path}: {' '.join(reason.split())}", file=sys.stderr)
     print(f"wrote {args.out / 'report.md'} and {args.out / 'report.html'}")
     return 0
 
@@ -41,24 +41,29 @@ def write_report(
     """
     records = read_records(results_dir, tasks)
     if records.runs.empty:
+        some = "" if tasks.keys() >= TASKS.keys() else f" of {', '.join(tasks)}"
         raise ConfigError(
-            f"there are no records below {results_dir}: point --results at a folder that `nero-lab run` or "
-            "`nero-lab sweep` wrote to, by default runs"
+            f"there are no records{some} below {results_dir}: point --results at a folder that "
+            "`nero-lab run` or `nero-lab sweep` wrote to, by default runs"
         )
     results = collect(records, tasks, scale)
     if not results:
         raise ConfigError(
             f"no run below {results_dir} has begun" + (f" at {scale} scale" if scale else "")
         )
-    comments = read_comments(results_dir, tasks=tasks, claims=[claim.key for claim in CLAIMS])
+    known = {**TASKS, **tasks}  # remarks may be on tasks that are not shown
+    comments = read_comments(results_dir, tasks=known, claims=[claim.key for claim in CLAIMS])
     folder = out / "figures"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in tasks:  # some may have no records any more
+    in_files = {
+        name: name.replace(":", ".") for name in tasks
+    }  # those of the user's own have a colon
+    for name in in_files.values():  # some may have no records any more
         for old in folder.glob(f"{name}-*.png"):
             old.unlink()
     for name, found in results.items():
         for picture in pictures(found):
-            figures.draw(picture, folder / f"{name}-{picture.name}.png")
+            figures.draw(picture, folder / f"{in_files[name]}-{picture.name}.png")
     text = page.to_markdown(tasks, results, comments, records)
     (out / "report.md").write_text(text, encoding="utf-8")
     (out / "report.html").write_text(page.to_html(text), encoding="utf-8")

@@ -41,16 +41,21 @@ def read_comments(
     path = folder / FILE_NAME
     if not path.exists():
         return {}
-    sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
     for name, section in sections.items():
         known = ["comment", "recipe_only", "pictures"]
         if name == "verdict":
             known = ["intro", "modern", *claims]
         elif name not in tasks:
             raise ConfigError(f"{path}: there is no task {name!r}; there are: {', '.join(tasks)}")
-        for entry in section:
+        for entry, remark in section.items() if isinstance(section, dict) else [(section, None)]:
             if entry not in known:
                 raise ConfigError(
                     f"{path}: [{name}] has no {entry!r}; it may have: {', '.join(known)}"
                 )
+            if not isinstance(remark, dict if entry == "pictures" else str):
+                raise ConfigError(f"{path}: {entry!r} of [{name}] cannot be {remark!r}")
     return sections

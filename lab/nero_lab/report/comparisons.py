@@ -8,6 +8,7 @@ import numpy as np
 from pandas import DataFrame
 
 from nero_lab.report import paper
+from nero_lab.report.lab import TASKS
 from nero_lab.report.runs import Results
 from nero_lab.report.style import Look, look, variant_look
 
@@ -139,14 +140,14 @@ def shown(rates: DataFrame) -> DataFrame:
 
 
 def pictures(results: Results) -> list[Picture]:
-    """Return the pictures that the runs of a task allow."""
+    """Return the pictures that the runs of a task allow; those of the paper, if it is one of the lab."""
     if results.task.name in _BY_VARIANT:
         return _by_variant(results)
     found = []
     for variant, rates in results.rates.groupby("variant"):
         rates = rates.set_index("optimizer", drop=False)
         drawn: set[str] = set()
-        for name, title, optimizers, needs in _PICTURES:
+        for name, title, optimizers, needs in _PICTURES if results.task.name in TASKS else ():
             if rates.index.isin(needs).any():
                 drawn |= set(optimizers)
                 found.append(_picture(results, name, title, variant, _of(rates, optimizers)))

@@ -30,8 +30,11 @@ def to_markdown(
     records: Records,
 ) -> str:
     """Return the page in Markdown; its pictures are drawn elsewhere."""
-    verdicts = {claim: claim.verdict(results) for claim in CLAIMS}
+    names = {task.name for task in tasks.values()} - {""}  # without those that leave out the paper
+    asked = {*names, ""} if names & paper.TABLE.keys() else names
+    verdicts = {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
     text = _template("report.md.j2").render(
+        summary=tables.summary_table({n: t for n, t in tasks.items() if t.name}, results),
         tasks=tasks,
         results=results,
         comments=comments,
@@ -48,8 +51,9 @@ def to_html(text: str) -> str:
         extension_configs={"toc": {"toc_depth": "2-2"}},
     )
     head, _, rest = converter.convert(text).partition("<h2")
-    template = _template("report.html.j2")
-    return template.render(head=head, contents=converter.toc, rest=f"<h2{rest}") + "\n"
+    title, template = text.partition("\n")[0].removeprefix("# "), _template("report.html.j2")
+    filled = template.render(title=title, head=head, contents=converter.toc, rest=f"<h2{rest}")
+    return filled + "\n"
 
 
 def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:

@@ -36,7 +36,7 @@ def beside_paper(results: Results) -> dict[str, list[str]]:
     usual = max(recipes, key=recipes.count)
     ours, theirs = (
         [text for name, text in settings(recipe).items() if name not in varied]
-        for recipe in (usual, results.task.recipes["paper"])
+        for recipe in (usual, results.task.recipes.get("paper", usual))
     )
     return {
         "ours": [text for text in ours if text not in theirs],

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from nero_lab.report.lab import OPTIMIZERS, ConfigError, Metric, Task, records
+from nero_lab.report.lab import OPTIMIZERS, TASKS, ConfigError, Metric, Task, records
 from nero_lab.report.rates import Rate, rates_table
 from nero_lab.report.style import order
 
@@ -72,10 +72,7 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
     """Read every run below a folder, in the order of their names.
 
     A file that is not the records of a run is skipped, and so is one with a broken line: without it, the
-    last epoch may be missing, and with that the score.
-
-    Raises:
-        ConfigError: if there is a record of a task that does not exist.
+    last epoch may be missing, and with that the score. Other tasks of the lab are left out.
     """
     found: list[records.RunRecord] = []
     rows: list[dict[str, Any]] = []
@@ -84,13 +81,15 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
         try:
             record = records.read(path)
             row = _row(record) if record else None
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if row and row["task"] not in {**TASKS, **tasks}:
+                raise LookupError(
+                    f"{row['task']} is not among the tasks of this report: see --tasks"
+                )
+        except Exception as error:  # there is no end to what a foreign file may hold
             skipped[path] = f"{type(error).__name__}: {error}"
             continue
-        if record is None or row is None:
+        if record is None or row is None or row["task"] not in tasks:
             continue
-        if row["task"] not in tasks:
-            raise ConfigError(f"there are records of a task {row['task']!r}, which does not exist")
         found.append(record)
         metric = tasks[row["task"]].metric
         score = _score(record, metric)
@@ -114,7 +113,8 @@ def collect(
     results = {}
     for name, runs in records.runs.groupby("task", sort=False) if len(records.runs) else ():
         begun = runs[runs.has_begun]
-        counts = begun.scale.value_counts().reindex(SCALES).dropna().astype(int)
+        scales = list(dict.fromkeys((*SCALES, *sorted(begun.scale.unique()))))
+        counts = begun.scale.value_counts().reindex(scales).dropna().astype(int)
         ended = begun[begun.is_done].groupby("scale").optimizer.nunique()
         ended = ended.reindex(counts.index, fill_value=0)
         chosen = scale or (ended.idxmax() if len(ended) else "")  # the largest, of equals
@@ -142,8 +142,9 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
         "num_parameters": config.get("num_parameters", 0),
         "commit": config.get("commit"),
         "versions": ", ".join(f"{name} {version}" for name, version in versions),
-        "hardware": hardware
-        and f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}",
+        "hardware": f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}"
+        if hardware
+        else None,
         "day": config.get("clock", {}).get("started", "")[:10],
         "status": record.status,
         "is_done": record.is_done,

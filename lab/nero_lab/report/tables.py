@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pandas import DataFrame
 
 from nero_lab.report import comparisons, formatting
-from nero_lab.report.lab import Task
+from nero_lab.report.lab import TASKS, Task
 from nero_lab.report.paper import TABLE, best_curves, scores
 from nero_lab.report.rates import NERO_LR, Rate, against
 from nero_lab.report.recipes import num_parameters
@@ -18,7 +18,7 @@ MODERN_TASK = "shakespeare"
 
 def final_table(results: Results) -> DataFrame:
     """Return the scores at the best rates, what the paper has, and what a step costs."""
-    return DataFrame(
+    table = DataFrame(
         {
             **_score_cells(rate, is_default=not rate.is_best),
             "rates tried": str(rate.num_rates),
@@ -31,6 +31,7 @@ def final_table(results: Results) -> DataFrame:
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
+    return table if results.task.name in TASKS else table.drop(columns="published")
 
 
 def all_rates_table(results: Results) -> DataFrame:

@@ -9,9 +9,14 @@ from typing import Any
 
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS, Entry, find_optimizer
+from nero_lab.engine.references import is_reference
 from nero_lab.engine.schedules import Constant, Schedule
 from nero_lab.engine.task import Recipe, Task
-from nero_lab.tasks import TASKS
+from nero_lab.runner.options import applied, check_option, in_file_name
+from nero_lab.tasks import find_task
+
+MAX_SEED = 2**32 - 1
+"""What NumPy's generator takes."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +24,14 @@ class RunConfig:
     """One run: a task, an optimiser and a seed, at a scale.
 
     Args:
-        task: name of a task.
-        scale: "paper", "cpu" or "smoke".
+        task: name of a task, or ``package.module:TASK`` of one's own.
+        scale: "paper", "cpu" or "smoke"; a task of one's own may have others.
         optimizer: name of an optimiser, or ``package.module:function`` of one's own.
         lr: learning rate; the task's published best rate, or the optimiser's default, if None.
         seed: of weights, batches and everything else random.
         variant: name of a variant of the task.
-        options: changes to the options of the recipe.
+        options: changes to the options of the recipe, or to its batch_size, clip_norm, precision or
+            schedule.
         epochs: instead of the recipe's.
 
     Example:
@@ -43,34 +49,38 @@ class RunConfig:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        _check("task", self.task, TASKS)
-        _check("scale", self.scale, self.task_spec.recipes)
-        if ":" not in self.optimizer:
+        task = self.task_spec
+        _check("scale", self.scale, task.recipes)
+        if not is_reference(self.optimizer):
             _check("optimizer", self.optimizer, OPTIMIZERS)
+        entry = (
+            self.entry
+        )  # now, so that one that cannot be imported is refused before anything is done
         if self.variant is not None:
-            _check("variant", self.variant, self.task_spec.variants)
-        for name in self.options:
-            _check("option", name, self.task_spec.recipes[self.scale].options)
+            _check("variant", self.variant, task.variants)
+            for name, value in task.variants[self.variant].items():
+                check_option(name, value, task)
+        checked = {name: check_option(name, self.options[name], task) for name in self.options}
+        object.__setattr__(self, "options", checked)
         if self.epochs is not None and self.epochs < 1:
             raise ConfigError(f"a run needs at least one epoch, not {self.epochs}")
         if self.lr is not None and not 0 <= self.lr < math.inf:
             raise ConfigError(f"a learning rate must be finite and not negative, not {self.lr}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"a seed must be between 0 and {MAX_SEED}, not {self.seed}")
         if self.lr is None:
-            lr = self.task_spec.lrs.get(self.optimizer, self.entry.lr)
+            lr = task.lrs.get(self.optimizer, entry.lr)
             object.__setattr__(self, "lr", lr)
 
     @property
     def task_spec(self) -> Task:
         """The task itself."""
-        return TASKS[self.task]
+        return find_task(self.task)
 
     @property
     def entry(self) -> Entry:
         """How the optimiser is set up."""
-        try:
-            return find_optimizer(self.optimizer)
-        except LookupError as error:
-            raise ConfigError(str(error)) from error
+        return find_optimizer(self.optimizer)
 
     @property
     def grid(self) -> tuple[float, ...]:
@@ -80,11 +90,11 @@ class RunConfig:
     @property
     def recipe(self) -> Recipe:
         """The recipe with the changes that this run makes to it."""
-        recipe = self.task_spec.recipes[self.scale]
-        variant = self.task_spec.variants[self.variant] if self.variant else {}
+        task = self.task_spec
+        variant = task.variants[self.variant] if self.variant else {}
+        recipe = applied({**variant, **self.options}, task.recipes[self.scale])
         return dataclasses.replace(
             recipe,
-            options={**recipe.options, **variant, **self.options},
             epochs=recipe.epochs if self.epochs is None else self.epochs,
             schedule=_warmup_only(recipe.schedule) if self.entry.warmup_only else recipe.schedule,
         )
@@ -94,9 +104,9 @@ class RunConfig:
         """Where the records of this run lie, below the folder of all runs."""
         parts = [self.variant] if self.variant else []
         parts += [self.optimizer.replace(":", "."), f"lr{self.lr:g}", f"seed{self.seed}"]
-        parts += [f"{name}={value}" for name, value in sorted(self.options.items())]
+        parts += [f"{name}={in_file_name(value)}" for name, value in sorted(self.options.items())]
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
-        return f"{self.task}/{self.scale}/{'-'.join(parts)}"
+        return f"{self.task.replace(':', '.')}/{self.scale}/{'-'.join(parts)}"
 
     @property
     def command(self) -> str:

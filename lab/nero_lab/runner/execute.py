@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,18 +9,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from filelock import FileLock
 
 from nero_lab.engine import checkpoint, records
-from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.errors import ConfigError, DataError
+from nero_lab.engine.folders import check_can_be_made
 from nero_lab.engine.loop import DivergedError, Loop
 from nero_lab.engine.progress import Progress, ProgressBar, Silent
 from nero_lab.engine.provenance import provenance
 from nero_lab.engine.records import Recorder, RunRecord
 from nero_lab.engine.task import Setting
+from nero_lab.runner.building import build, check_divides
 from nero_lab.runner.config import RunConfig
 from nero_lab.runner.history import as_recorded, is_done
 
@@ -44,23 +44,29 @@ class RunDirs:
     tensorboard: bool = True
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        if self.checkpoint_steps < 1:
+            raise ConfigError(
+                f"there must be at least one step between two checkpoints, not {self.checkpoint_steps}"
+            )
+
 
 def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> RunRecord:
     """Run a configuration, or what is left of it, and return its records.
 
     Finished runs are not rerun. An interrupted run resumes from its checkpoint. A run that diverges is
-    recorded as diverged; one that fails is recorded as failed, and raises.
+    recorded as diverged; one that fails is recorded as failed, and raises. One that cannot begin because of
+    its configuration or its data raises and leaves nothing behind.
 
     Args:
         config: what to run.
         dirs: where to read and write.
         progress: receives steps and epochs; by default a progress bar, unless ``dirs.quiet``.
     """
-    folder = dirs.runs_dir / config.name
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / records.FILE_NAME
-    with _process_group() as (rank, world_size, device), _locked(folder, rank):
-        _check_divides(config.recipe.batch_size, world_size)
+    path = dirs.runs_dir / config.name / records.FILE_NAME
+    check_can_be_made(dirs.runs_dir, option="--runs-dir")
+    with _process_group() as (rank, world_size, device):
+        check_divides(config.recipe.batch_size, world_size)
         setting = Setting(config.recipe, config.seed, dirs.data_dir, device, rank, world_size)
         if not _is_done(config, dirs, setting):
             _run(config, setting, path, dirs, progress)
@@ -74,55 +80,37 @@ def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> R
 def _run(
     config: RunConfig, setting: Setting, path: Path, dirs: RunDirs, progress: Progress | None
 ) -> None:
-    try:
-        loop = _build(config, setting, path.parent, dirs)
+    # Before there is a folder: what the user must put right leaves none behind.
+    loop = _build(config, setting, path, dirs)
+    with _locked(path.parent, setting.rank):
+        if _is_done(config, dirs, setting):  # by another process, which held the lock until now
+            return
         size = loop.resume()
-    except Exception as error:
-        # A restart that fails must not overwrite the records of an interrupted run.
-        if setting.rank == 0 and not path.with_name(checkpoint.FILE_NAME).exists():
-            _record_failure(path, config, error)
+        recorder = None
+        if setting.rank == 0:
+            recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=dirs.tensorboard)
+            if not size:
+                recorder.write("run", {**as_recorded(config), **_circumstances(config, loop)})
+        _train(config, loop, recorder, progress, quiet=dirs.quiet or setting.rank > 0)
+
+
+def _build(config: RunConfig, setting: Setting, path: Path, dirs: RunDirs) -> Loop:
+    """Set up a run, and record why that failed if the user cannot put it right by other words."""
+    try:
+        experiment, optimizers = build(config, setting)
+    except (ConfigError, DataError):
         raise
-    recorder = None
-    if setting.rank == 0:
-        recorder = Recorder(path, size=size or 0, step=loop.step, tensorboard=dirs.tensorboard)
-        if not size:
-            recorder.write("run", {**as_recorded(config), **_circumstances(config, loop)})
-    _train(config, loop, recorder, progress, quiet=dirs.quiet or setting.rank > 0)
-
-
-def _build(config: RunConfig, setting: Setting, folder: Path, dirs: RunDirs) -> Loop:
-    _seed(config.seed)
-    experiment = config.task_spec.build(setting)
-    assert config.lr is not None
-    build = config.entry.build
-    for player in experiment.players.values():
-        player.to(setting.device)
-    optimizers = {name: build(player, config.lr) for name, player in experiment.players.items()}
-    experiment.attach(optimizers)
-    if setting.world_size > 1:  # the same weights everywhere, other dropout masks
-        _seed(config.seed * setting.world_size + setting.rank)
+    except Exception as error:
+        if setting.rank == 0:
+            _record_failure(path, config, dirs, error)
+        raise
     return Loop(
         experiment,
         optimizers,
         setting,
-        checkpoint_path=folder / checkpoint.FILE_NAME,
+        checkpoint_path=path.with_name(checkpoint.FILE_NAME),
         checkpoint_steps=dirs.checkpoint_steps,
     )
-
-
-def _check_divides(batch_size: int, world_size: int) -> None:
-    """Refuse parts of unequal size: ranks average their gradients as if all had as many examples."""
-    if batch_size % world_size:
-        raise ConfigError(
-            f"a batch of {batch_size} examples cannot be shared equally by {world_size} ranks; start as "
-            f"many as divide {batch_size}"
-        )
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
 
 
 def _train(
@@ -156,12 +144,15 @@ def _train(
             recorder.close()
 
 
-def _record_failure(path: Path, config: RunConfig, error: Exception) -> None:
-    """Record a run that could not start."""
-    recorder = Recorder(path, tensorboard=False)
-    recorder.write("run", {**as_recorded(config), "command": config.command})
-    recorder.write("end", _failure(error))
-    recorder.close()
+def _record_failure(path: Path, config: RunConfig, dirs: RunDirs, error: Exception) -> None:
+    """Record a run that could not start, unless an interrupted or finished run has records there."""
+    with _locked(path.parent, rank=0):
+        if path.with_name(checkpoint.FILE_NAME).exists() or is_done(config, dirs.runs_dir):
+            return
+        recorder = Recorder(path, tensorboard=False)
+        recorder.write("run", {**as_recorded(config), "command": config.command})
+        recorder.write("end", _failure(error))
+        recorder.close()
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -202,10 +193,20 @@ def _is_done(config: RunConfig, dirs: RunDirs, setting: Setting) -> bool:
     return bool(answers[0])
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {error.strerror}; choose another --runs-dir"
+        ) from error
+
+
 @contextlib.contextmanager
 def _locked(folder: Path, rank: int) -> Iterator[None]:
     """Hold the lock of a run, so that one process (or one group of ranks) works on it at a time."""
     if rank == 0:
+        _make(folder)
         with FileLock(folder / "lock"):
             yield
     else:

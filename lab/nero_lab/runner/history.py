@@ -15,19 +15,25 @@ def existing_record(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -
     """Return the records of a run so far, if there are any.
 
     Raises:
-        ConfigError: if there are records of another configuration under the same name.
+        ConfigError: if there are records of another configuration under the same name, or something
+            that is not the records of a run.
     """
     path = runs_dir / config.name / records.FILE_NAME
-    record = records.read(path) if path.exists() else None
+    try:
+        record = records.read(path) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); remove the folder {path.parent} to begin again"
+        ) from error
     if record is None:
         return None
     expected = as_recorded(config)
     if not record.is_done and path.with_name(checkpoint.FILE_NAME).exists():
         expected["world_size"] = world_size  # each rank has random numbers and sums of its own
     for name, value in expected.items():
-        if record.config[name] != value:
+        if (found := record.config.get(name)) != value:
             raise ConfigError(
-                f"{path} has records with {name} = {record.config[name]!r}, not {value!r}; "
+                f"{path} has records with {name} = {found!r}, not {value!r}; "
                 f"remove the folder {path.parent}, or choose another --runs-dir"
             )
     return record

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,9 @@ from ray import tune
 from rich.console import Console
 
 from nero_lab.data import files
-from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.errors import ConfigError, in_one_line
+from nero_lab.engine.folders import check_can_be_made
+from nero_lab.engine.references import is_reference
 from nero_lab.runner.config import RunConfig
 from nero_lab.runner.execute import RunDirs, run
 from nero_lab.runner.history import existing_record, is_done
@@ -33,6 +36,7 @@ MAX_FAILURES = 3  # how often a run is started again after its worker died
 _RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command, as it does without Ray
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # our records say more
 }
 
@@ -41,6 +45,11 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     """Make the runs that ``nero-lab sweep`` asks for, print a table, and return the exit code."""
     if args.cpus_per_run < 1:
         raise ConfigError(f"a run needs at least one CPU, not {args.cpus_per_run}")
+    if not 0 <= args.gpus_per_run < math.inf:
+        raise ConfigError(
+            f"the GPUs of a run must be finite and not negative, not {args.gpus_per_run:g}"
+        )
+    check_can_be_made(dirs.runs_dir, option="--runs-dir")
     configs = grid(
         args.task,
         scale=args.scale,
@@ -63,7 +72,9 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
         failures = _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
     found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
     print_table(found)
-    print(f"records in {args.runs_dir}; a page of them: nero-lab report --results {args.runs_dir}")
+    own = f" --tasks {args.task}" if is_reference(args.task) else ""
+    page = f"nero-lab report --results {args.runs_dir}{own}"
+    print(f"records in {args.runs_dir}; a page of them: {page}")
     console = Console(stderr=True)
     for name, message in failures.items():
         console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)
@@ -123,7 +134,7 @@ def _trial(
     try:
         record = run(wanted, dirs, _ReportToTune())
     except Exception as error:  # an error of the run itself: a restart would not help
-        return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+        return {"status": "failed", "message": in_one_line(error)}
     metric = wanted.task_spec.metric.name
     return {"status": record.status, metric: record.last(metric), "epoch": wanted.recipe.epochs}
 

@@ -1,6 +1,10 @@
 """Every task, by name, in the order of the paper's figures."""
 
-from nero_lab.engine.task import Task
+import dataclasses
+
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.references import is_reference, resolve
+from nero_lab.engine.task import NOT_IN_PAPER, Task
 from nero_lab.tasks.cgan import CGAN
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
@@ -27,3 +31,42 @@ TASKS: dict[str, Task] = {
         SHAKESPEARE,
     )
 }
+
+
+def find_task(name: str) -> Task:
+    """Return a task of ``TASKS``, or one of a user's own module from ``package.module:TASK``.
+
+    The latter has the reference for a name, so that it cannot be taken for another.
+
+    Example:
+        >>> find_task("nero_lab.tasks.pong:PONG").name
+        'nero_lab.tasks.pong:PONG'
+
+    Raises:
+        ConfigError: if there is none of that name.
+    """
+    if not is_reference(name):
+        if name not in TASKS:
+            raise ConfigError(
+                f"no task is called {name!r}; there are: {', '.join(TASKS)}, and package.module:TASK for "
+                "one of your own"
+            )
+        return TASKS[name]
+    task = resolve(name, what="TASK")
+    if not isinstance(task, Task):
+        raise ConfigError(
+            f"{name} is of type {type(task).__name__}, not a nero_lab.engine.task.Task"
+        )
+    if not task.recipes:
+        raise ConfigError(f"{name} has no recipes; it needs one, for example for the scale 'cpu'")
+    return dataclasses.replace(task, name=name)
+
+
+def without_paper(task: Task) -> Task:
+    """Return a task of which a report finds neither claims nor numbers in the paper.
+
+    They go by its name, so it loses that.
+    """
+    return dataclasses.replace(
+        task, name="", figure=NOT_IN_PAPER, paper_parameters=None, differences=()
+    )

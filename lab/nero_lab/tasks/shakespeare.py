@@ -81,7 +81,6 @@ class Shakespeare(Experiment):
 SHAKESPEARE = Task(
     name="shakespeare",
     title="a character GPT on Tiny Shakespeare",
-    figure="not in the paper",
     data="shakespeare",
     metric=Metric("valid_loss", "validation loss (nats per character)"),
     recipes={
@@ -137,7 +136,6 @@ SHAKESPEARE = Task(
         ),
     },
     build=Shakespeare,
-    lrs={},
     differences=(
         "This experiment is not in the paper; the paper scale is the size that is customary for a "
         "character GPT on this text.",

@@ -41,18 +41,25 @@ class Baseline(RelativeOptimizer):
         return sharded_mesh_dims(param)
 
     def _update(self, updates: list[Update]) -> None:
-        updates = [update for update in updates if update.has_grad]
-        norms: list[LayerNorm] = [layer_norm] * len(updates)
         if any(update.reduce_over for update in updates):
-            # Gone through twice, so that the norms of all layers are added up at once.
-            from nero.distributed import SharedNorms
+            self._update_shared(updates)
+            return
+        for update in updates:
+            _write_(update, *self._computed(update, layer_norm), is_active=update.lr != 0)
 
-            shared = SharedNorms()
-            for update in updates:
-                self._computed(update, shared.asked_for(update.reduce_over))
-            norms = [shared.answers()] * len(updates)
-        for update, norm in zip(updates, norms, strict=True):
-            _write_(update, *self._computed(update, norm))
+    def _update_shared(self, updates: list[Update]) -> None:
+        # Gone through twice, so that the norms of all layers are added up at once.
+        from nero.distributed import SharedNorms
+
+        shared = SharedNorms()
+        for update in updates:
+            self._computed(update, shared.asked_for(update))
+        norm = shared.answers()
+        for update in updates:
+            shared.num_with_grad = float(update.has_grad)  # what a rule without norms goes by
+            computed = self._computed(update, norm)
+            is_active = (update.lr != 0) & (shared.num_with_grad > 0)
+            _write_(update, *computed, is_active=is_active)
 
     def _computed(self, update: Update, norm: LayerNorm) -> tuple[Tensor, State]:
         group, dtype = {**update.hyper, "lr": update.lr}, working_dtype(update.weight.dtype)
@@ -62,12 +69,11 @@ class Baseline(RelativeOptimizer):
         return weight, {"step": state["step"], **changed}
 
 
-def _write_(update: Update, weight: Tensor, changed: State) -> None:
-    # A step at lr = 0 changes nothing.
-    lr = update.lr
+def _write_(update: Update, weight: Tensor, changed: State, *, is_active: bool | Tensor) -> None:
+    # A step at lr = 0, or without a gradient on any rank, changes nothing.
     pairs = [(update.weight, weight), *((update.state[k], value) for k, value in changed.items())]
     for target, value in pairs:
-        if isinstance(lr, Tensor):
-            target.copy_(torch.where(lr != 0, value.to(target.dtype), target))
-        elif lr != 0:
+        if isinstance(is_active, Tensor):
+            target.copy_(torch.where(is_active, value.to(target.dtype), target))
+        elif is_active:
             target.copy_(value)

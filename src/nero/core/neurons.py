@@ -21,6 +21,16 @@ LAYOUT_KEYS = ("role", "neuron_dims", "num_groups")
 """The param-group options that make up a layout."""
 
 
+class LayoutWarning(UserWarning):
+    """Neurons were guessed, or an example contradicts what is registered; the message says what to do.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", nero.LayoutWarning)
+        >>> optimizer = nero.Nero([nn.Parameter(torch.randn(3, 4))])
+    """
+
+
 class LayoutError(ValueError):
     """A parameter's neurons could not be determined; the message names it and says what to do.
 
@@ -168,10 +178,21 @@ def layout_from_shape(shape: Sequence[int]) -> Layout:
 
     Example:
         >>> from nero.layout import layout_from_shape
-        >>> layout_from_shape((64, 3, 3, 3)).neuron_dims, layout_from_shape((64,)).role
+        >>> layout_from_shape((64, 3, 3, 3)).neuron_dims, layout_from_shape((1, 64, 1, 1)).role
         ((0,), 'other')
     """
-    return neurons(0) if len(shape) >= 2 else OTHER
+    return OTHER if is_broadcast(shape) else neurons(0)
+
+
+def is_broadcast(shape: Sequence[int]) -> bool:
+    """Whether at most one dim is above one: the shape of a factor or term for every channel.
+
+    Example:
+        >>> from nero.core.neurons import is_broadcast
+        >>> is_broadcast((1, 64, 1, 1)), is_broadcast((2, 64))
+        (True, False)
+    """
+    return sum(n > 1 for n in shape) <= 1
 
 
 def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Layout:
@@ -188,6 +209,8 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
     if dims is not None:
         dims = (dims,) if isinstance(dims, int) else tuple(dims)
         return Layout(role or "neuron", dims, options.get("num_groups") or 1)
+    if role == "neuron" and len(shape) > 1:
+        return neurons(0)
     if role is None or role == "neuron":
         return layout_from_shape(shape)
     return EMBEDDING if role == "embedding" else Layout(role)

@@ -7,6 +7,7 @@ whatever the number of parameters.
 Imported only by those who have sharded parameters.
 """
 
+from nero.distributed.collectives import lowest_on_any_rank
 from nero.distributed.norms import SharedNorms
 from nero.distributed.placement import (
     check_placements,
@@ -24,6 +25,7 @@ __all__ = [
     "check_placements",
     "fan_in_mesh_dims",
     "local_pair",
+    "lowest_on_any_rank",
     "per_neuron",
     "sharded_mesh_dims",
     "sharded_neuron_norm",

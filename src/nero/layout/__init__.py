@@ -8,12 +8,14 @@ from nero.core.neurons import (
     OTHER,
     Layout,
     LayoutError,
+    LayoutWarning,
     Neurons,
     layout_from_options,
     layout_from_shape,
     neurons,
     neurons_from_options,
 )
+from nero.layout.arrival import annotate
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
 from nero.layout.hidden import hidden_matrices
@@ -29,10 +31,12 @@ __all__ = [
     "Description",
     "Layout",
     "LayoutError",
+    "LayoutWarning",
     "NamedLayout",
     "Neurons",
     "Overrides",
     "Row",
+    "annotate",
     "describe",
     "hidden_matrices",
     "infer_layouts",

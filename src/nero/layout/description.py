@@ -81,6 +81,7 @@ def describe(
     *,
     constraint: Sphere | str = BALANCED,
     overrides: Overrides = (),
+    example: Any = None,
     **options: Any,
 ) -> Description:
     """Describe what [`Nero`][nero.Nero] does with every parameter of ``model``, and why.
@@ -89,6 +90,7 @@ def describe(
         model: the model; it is only read.
         constraint: as given to the optimiser.
         overrides: as given to the optimiser.
+        example: as given to the optimiser.
         options: the optimiser's other options; what it keeps may depend on them.
 
     Example:
@@ -102,7 +104,9 @@ def describe(
         21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
     """
     defaults = {**Hyper._field_defaults, **options, "constraint": constraint}
-    rows = [_row(found, {**defaults, **own}) for found, _, own in resolve(model, overrides)]
+    rows = [
+        _row(found, {**defaults, **own}) for found, _, own in resolve(model, overrides, example)
+    ]
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
     return Description(tuple(rows), sum(p.numel() for p in params), adam_state_bytes)

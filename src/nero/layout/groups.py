@@ -7,14 +7,17 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from nero.core.neurons import LAYOUT_KEYS, LayoutError, layout_from_options
+from nero.core.neurons import LAYOUT_KEYS, LayoutError, LayoutWarning, layout_from_options
+from nero.core.warn import warn_user
 from nero.layout.infer import NamedLayout, infer_layouts
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern and group options."""
 
 
-def param_groups(model: nn.Module, *, overrides: Overrides = ()) -> list[dict[str, Any]]:
+def param_groups(
+    model: nn.Module, *, overrides: Overrides = (), example: Any = None
+) -> list[dict[str, Any]]:
     """Sort the parameters of ``model`` into groups of one layout each, ready for an optimiser.
 
     Works with any torch optimiser, which ignores the keys it does not know. Parameters come with
@@ -25,6 +28,8 @@ def param_groups(model: nn.Module, *, overrides: Overrides = ()) -> list[dict[st
         overrides: ordered pairs of a name pattern (``*`` and ``?`` match) and group options; the
             first match counts. Options are layout keys (``role``, ``neuron_dims``, ``num_groups``)
             or anything the optimiser takes per group (``lr``, ``constraint``, ...).
+        example: what the model is called with, as in [`observe`][nero.layout.observation.observe]: one
+            forward pass without values finds the neurons of modules that nobody registered.
 
     Raises:
         LayoutError: if a pattern matches nothing.
@@ -39,20 +44,34 @@ def param_groups(model: nn.Module, *, overrides: Overrides = ()) -> list[dict[st
         neuron ['2.weight'] 0.001
     """
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for found, index, options in resolve(model, overrides):
+    resolved = resolve(model, overrides, example)
+    _warn_of_guesses([found for found, _, _ in resolved])
+    for found, index, options in resolved:
         key = (found.layout, index)
         group = groups.setdefault(key, {"params": [], **found.layout.as_options(), **options})
         group["params"].append((found.name, found.param))
     return list(groups.values())
 
 
+def _warn_of_guesses(found: Sequence[NamedLayout]) -> None:
+    """Say which neurons only a shape speaks for; where every element stands alone, a guess does no harm."""
+    guessed = [each for each in found if each.is_guess and each.layout.neuron_dims is not None]
+    if guessed:
+        more = f", and {len(guessed) - 1} more" if len(guessed) > 1 else ""
+        warn_user(
+            f"the neurons of `{guessed[0].name}`{more} are guessed ({guessed[0].reason}); pass a batch as "
+            "example=, register_layout the class, or set neuron_dims in overrides",
+            LayoutWarning,
+        )
+
+
 def resolve(
-    model: nn.Module, overrides: Overrides
+    model: nn.Module, overrides: Overrides, example: Any = None
 ) -> list[tuple[NamedLayout, int | None, dict[str, Any]]]:
     """Apply ``overrides``: each parameter's layout, the override that matched, its other options."""
     overrides = override_pairs(overrides)
     resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
-    for found in infer_layouts(model):
+    for found in infer_layouts(model, example):
         index = _first_match((found.name, *found.other_names), overrides)
         options: dict[str, Any] = {}
         if index is not None:
@@ -99,7 +118,9 @@ def _override(
             layout.at(found.param.shape)
         except LayoutError as error:
             raise LayoutError(f"`{found.name}`: {error}") from error
-        found = replace(found, layout=layout, reason=f"override {pattern!r}", conflict="")
+        found = replace(
+            found, layout=layout, reason=f"override {pattern!r}", conflict="", is_guess=False
+        )
     elif others:
         shown = ", ".join(f"{key}={value}" for key, value in others.items())
         found = replace(found, reason=f"{found.reason}; override {pattern!r}: {shown}")

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
-import nero.layout.modules  # noqa: F401  (fills the registry)
-from nero.core.neurons import BIAS, GAIN, OTHER, Layout, LayoutError, neurons
+import nero.layout.huggingface
+import nero.layout.modules  # noqa: F401  (they fill the registry)
+from nero.core.neurons import BIAS, GAIN, Layout, LayoutError
+from nero.layout.guess import guess_layout
 from nero.layout.registry import find_rule, shown_name
 
 
@@ -24,13 +27,28 @@ class NamedLayout:
     other_names: tuple[str, ...] = ()
     """Further names of a tied parameter."""
     conflict: str = ""
-    """Why the owners of a tied parameter disagree; only an override can decide then."""
+    """Why its owners or its uses disagree; only an override can decide then."""
+    is_guess: bool = False
+    """Whether only its name and its shape speak for the layout."""
 
 
-def infer_layouts(model: nn.Module) -> list[NamedLayout]:
+class _Found(NamedTuple):
+    """What the owner of a parameter says of it."""
+
+    layout: Layout
+    reason: str
+    is_guess: bool = False
+
+
+def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
     """Return the layout of every parameter, in the order of ``model.named_parameters()``.
 
     Where modules tie a parameter, its first owner gives the role; all must agree on the dims.
+
+    Args:
+        model: the model; it is only read.
+        example: what the model is called with, as in [`observe`][nero.layout.observation.observe]. A
+            forward pass on it decides where a module is not registered, and checks where it is.
 
     Example:
         >>> from nero.layout import infer_layouts
@@ -42,10 +60,10 @@ def infer_layouts(model: nn.Module) -> list[NamedLayout]:
         1.bias bias
     """
     found: dict[nn.Parameter, NamedLayout] = {}
-    for name, param, (layout, reason) in _walk(model):
+    for name, param, (layout, reason, is_guess) in _walk(model):
         first = found.get(param)
         if first is None:
-            found[param] = NamedLayout(name, param, layout, reason)
+            found[param] = NamedLayout(name, param, layout, reason, is_guess=is_guess)
             continue
         found[param] = replace(
             first,
@@ -55,7 +73,11 @@ def infer_layouts(model: nn.Module) -> list[NamedLayout]:
             if layout.has_dims_of(first.layout)
             else _conflict(first, name, layout, reason),
         )
-    return list(found.values())
+    if example is None:
+        return list(found.values())
+    from nero.layout.reconcile import reconciled
+
+    return reconciled(model, list(found.values()), example)
 
 
 def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str:
@@ -66,7 +88,7 @@ def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str
     )
 
 
-def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[Layout, str]]]:
+def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
     modules = dict(model.named_modules())
     for path, module in modules.items():
         for local_name, param in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -80,17 +102,24 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[Layout, s
                 owner = modules[owner_path.rstrip(".")]
                 yield name, param, _parametrised(owner, module, tensor_name, local_name, param)
             else:
-                yield name, param, _owned(module, local_name, param)
+                yield name, param, _table_of_biases(path, _owned(module, local_name, param))
 
 
-def _owned(module: nn.Module, name: str, param: nn.Parameter) -> tuple[Layout, str]:
-    rule = find_rule(module, name) or _reparametrised_by_hook(module, name)
-    if rule is None:
-        return _unknown(module, name, param)
-    return rule
+def _table_of_biases(path: str, found: _Found) -> _Found:
+    # T5 and its kin look biases of attention up in an Embedding called relative_attention_bias.
+    if found.layout.role == "embedding" and "bias" in path.rpartition(".")[2].split("_"):
+        return _Found(BIAS, f"{found.reason}; by its name, a table of biases")
+    return found
 
 
-def _reparametrised_by_hook(module: nn.Module, name: str) -> tuple[Layout, str] | None:
+def _owned(module: nn.Module, name: str, param: nn.Parameter) -> _Found:
+    rule = find_rule(module, name)
+    if rule is not None:
+        return _Found(*rule)
+    return _reparametrised_by_hook(module, name) or _unknown(module, name, param)
+
+
+def _reparametrised_by_hook(module: nn.Module, name: str) -> _Found | None:
     # torch.nn.utils.weight_norm leaves weight_g and weight_v, spectral_norm and prune weight_orig.
     base, _, suffix = name.rpartition("_")
     rule = find_rule(module, base) if base else None
@@ -98,8 +127,8 @@ def _reparametrised_by_hook(module: nn.Module, name: str) -> tuple[Layout, str] 
         return None
     layout, owner = rule
     if suffix == "g":
-        return GAIN, f"{owner} with weight norm: the length of {base}"
-    return layout, f"{owner}, behind a reparametrised {base}"
+        return _Found(GAIN, f"{owner} with weight norm: the length of {base}")
+    return _Found(layout, f"{owner}, behind a reparametrised {base}")
 
 
 def _parametrised(
@@ -108,36 +137,22 @@ def _parametrised(
     tensor_name: str,
     name: str,
     param: nn.Parameter,
-) -> tuple[Layout, str]:
+) -> _Found:
     if name == "original0" and isinstance(parametrization[0], _WeightNorm):
-        return GAIN, f"{shown_name(owner)} with weight norm: the length of {tensor_name}"
+        return _Found(GAIN, f"{shown_name(owner)} with weight norm: the length of {tensor_name}")
     if name == "original" or isinstance(parametrization[0], _WeightNorm):
-        layout, reason = _owned(owner, tensor_name, param)
-        return layout, f"{reason}, behind a parametrised {tensor_name}"
+        found = _owned(owner, tensor_name, param)
+        return found._replace(reason=f"{found.reason}, behind a parametrised {tensor_name}")
     return _unknown(parametrization, name, param)
 
 
-def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> tuple[Layout, str]:
+def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> _Found:
     """Guess for a module that nobody registered, and say so in the reason."""
     cls = shown_name(module)
-    if "bias" in name.split("_"):
-        return BIAS, f"{cls} is not registered; by its name, a bias"
-    if "Norm" in cls and sum(n > 1 for n in param.shape) <= 1:
-        return GAIN, f"{cls} is not registered; by its name, a norm layer's gain"
-    if param.ndim <= 1:
-        return OTHER, f"{cls} is not registered; {param.ndim}-D, so no fan-in"
-    if param.ndim == 3:
-        return _stack(module, cls, param)
-    return neurons(0), f"{cls} is not registered; taken as (out, in, ...)"
-
-
-def _stack(module: nn.Module, cls: str, param: nn.Parameter) -> tuple[Layout, str]:
     # Hugging Face marks experts that are stored as (expert, in, out).
-    if getattr(module, "is_transposed", None) is True:
-        return neurons(0, 2), f"{cls} is marked is_transposed: a stack of (in, out) matrices"
-    if param.shape[0] == 1:
-        return neurons(0, 1), f"{cls} is not registered; (1, n, d), taken as n tokens or positions"
-    return neurons(0, 1), f"{cls} is not registered; 3-D, taken as a stack of (out, in) matrices"
+    is_transposed = getattr(module, "is_transposed", None) is True
+    layout, why = guess_layout(param, name, cls, is_transposed=is_transposed)
+    return _Found(layout, f"{cls} is not registered; {why}", is_guess=True)
 
 
 def _short(layout: Layout) -> str:

@@ -1,4 +1,4 @@
-"""The layouts of torch's own modules, and of two of Hugging Face's.
+"""The layouts of torch's own modules.
 
 Read it as a table: a module, its parameters, the dims that index neurons.
 """
@@ -35,6 +35,3 @@ register_layout(nn.RNNCellBase, {"weight_*": neurons(0), "bias_*": BIAS})
 for _norm in (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm):
     register_layout(_norm, {"weight": GAIN, "bias": BIAS})
 register_layout(nn.PReLU, {"weight": OTHER})  # a slope
-
-# Hugging Face's Conv1D, of GPT-2, is a Linear that stores (in, out).
-register_layout("transformers.pytorch_utils.Conv1D", {"weight": neurons(1), "bias": BIAS})

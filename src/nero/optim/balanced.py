@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
+from nero.core.neurons import LAYOUT_KEYS, Neurons, neurons_from_options
+from nero.core.sharding import is_sharded
 from nero.core.sphere import Sphere, as_constraint, neuron_norm
+from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, matched_by_name
 from nero.optim.checks import check_param, named_params
@@ -43,7 +45,7 @@ class Balanced(Optimizer):
 
     Args:
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
-            [`param_groups`][nero.param_groups], otherwise from shapes.
+            [`param_groups`][nero.param_groups], otherwise from shapes, with a warning.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
             the first step, and a zero neuron the norm that its first step gives it. By default balanced,
             with a warning if the weights look trained.
@@ -53,7 +55,7 @@ class Balanced(Optimizer):
 
         >>> model = nn.Linear(10, 3)
         >>> optimizer = nero.Balanced(nero.baselines.Lamb(nero.param_groups(model)))
-        >>> optimizer = nero.Balanced(torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> optimizer = nero.Balanced(torch.optim.SGD(nero.param_groups(model), lr=0.1))
         >>> model(torch.randn(5, 10)).square().mean().backward()
         >>> optimizer.step()
         >>> torch.allclose(model.weight.norm(dim=1), torch.ones(3))
@@ -173,13 +175,16 @@ class Balanced(Optimizer):
         for group in self.param_groups:
             all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
-                if param.grad is None or not _is_trainable(param):
+                neurons = neurons_from_options(group, param.shape)
+                # All ranks that share neurons must come along, though some may have no gradient. What has
+                # not changed keeps its bits.
+                is_changed = param.grad is not None or _is_shared(param, neurons)
+                if not is_changed or not _is_trainable(param):
                     continue
                 now = _norms(param, group)
                 if all_norms[index] is not None and now is not None:
                     norms = all_norms[index].to(param.device)
                     all_norms[index] = torch.where(norms > 0, norms, now)
-                neurons = neurons_from_options(group, param.shape)
                 project_param_(param, neurons, self._constraint(group), all_norms[index])
             if INITIAL_NORMS in group:
                 group[INITIAL_NORMS] = all_norms
@@ -195,7 +200,16 @@ def _is_trainable(param: Tensor) -> bool:
     return param.requires_grad and not param.is_meta
 
 
+def _is_shared(param: Tensor, neurons: Neurons) -> bool:
+    if not is_sharded(param):
+        return False
+    from nero.distributed import fan_in_mesh_dims
+
+    return bool(fan_in_mesh_dims(param, neurons))
+
+
 def _check_groups(groups: list[dict[str, Any]]) -> None:
+    read_layouts(groups)
     for group in groups:
         for param, name in named_params(group):
             check_param(param, group, name)

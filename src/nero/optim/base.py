@@ -16,7 +16,13 @@ from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
 from nero.core.update import Update
 from nero.layout import Overrides, param_groups
-from nero.optim.checkpoint import matched_by_name, merged_group, restored_state
+from nero.layout.arrival import model_of, with_layouts
+from nero.optim.checkpoint import (
+    matched_by_name,
+    merged_group,
+    named_by_order,
+    restored_state,
+)
 from nero.optim.checks import (
     check_overrides,
     check_param,
@@ -65,16 +71,29 @@ class RelativeOptimizer(Optimizer):
     """The state of a parameter, in the order of checkpoints."""
     _is_building = False
 
-    def __init__(self, params: Params, defaults: dict[str, Any], overrides: Overrides = ()) -> None:
+    def __init__(
+        self,
+        params: Params,
+        defaults: dict[str, Any],
+        overrides: Overrides = (),
+        example: Any = None,
+    ) -> None:
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         self._resolved: dict[int, Resolved] = {}  # by position
-        if isinstance(params, nn.Module):
+        self._names: tuple[str, ...] = ()
+        model = params if isinstance(params, nn.Module) else model_of(params)
+        if model is not None:
             check_overrides(overrides, defaults)
-            params = param_groups(params, overrides=overrides)
-        elif overrides:
-            raise TypeError("overrides match parameter names: pass the model, not its parameters")
+            if model is not params:
+                self._names = tuple(name for name, _ in model.named_parameters())
+            params = param_groups(model, overrides=overrides, example=example)
+        elif overrides or example is not None:
+            name = "overrides match parameter names" if overrides else "example is a model's input"
+            raise TypeError(f"{name}: pass the model, not its parameters")
+        elif not isinstance(params, Tensor):  # torch refuses it, and says why
+            params = with_layouts(params)
         self._is_building = True
-        super().__init__(_copied(params), defaults)
+        super().__init__(params, defaults)
         self._is_building = False
         self._prepare_groups(self.param_groups)
 
@@ -111,19 +130,24 @@ class RelativeOptimizer(Optimizer):
         check_param(param, group, name)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a param group, and make the state of its parameters."""
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        """Add a param group, and make the state of its parameters.
+
+        If layouts were left on them that differ, the group becomes several.
+        """
+        start = len(self.param_groups)
         try:
             # Everything is checked before anything is projected.
-            self._check_group(group)
-            for param, name in named_params(group):
-                self._check_param(param, group, name)
+            for part in with_layouts([param_group]):
+                super().add_param_group(part)
+                group = self.param_groups[-1]
+                self._check_group(group)
+                for param, name in named_params(group):
+                    self._check_param(param, group, name)
         except Exception:
-            self.param_groups.pop()
+            del self.param_groups[start:]
             raise
         if not self._is_building:
-            self._prepare_groups([group])
+            self._prepare_groups(self.param_groups[start:])
 
     def _prepare_groups(self, groups: Sequence[Group]) -> None:
         """Make the state of new groups: all groups of a new optimiser at once, or one that is added."""
@@ -193,7 +217,8 @@ class RelativeOptimizer(Optimizer):
         states: dict[Tensor, State] = {}
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-            saved = matched_by_name(state_dict["param_groups"], self.param_groups)
+            saved = named_by_order(state_dict["param_groups"], self._names)
+            saved = matched_by_name(saved, self.param_groups)
             if [len(g["params"]) for g in self.param_groups] != [len(g["params"]) for g in saved]:
                 return state_dict  # torch's own error is clear
             pairs = [*zip(self.param_groups, saved, strict=True)]
@@ -223,7 +248,7 @@ class RelativeOptimizer(Optimizer):
                 hook.remove()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._resolved = {}
+        self._resolved, self._names = {}, ()
         super().__setstate__(state)
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -399,10 +424,3 @@ def _fits(state: State, param: Tensor) -> bool:
 def _moved(tensor: Tensor, param: Tensor) -> Tensor:
     dtype = working_dtype(param.dtype) if tensor.is_floating_point() else tensor.dtype
     return tensor.to(param.device, dtype)
-
-
-def _copied(params: Any) -> Any:
-    # Torch fills in the groups that it is given, and another optimiser may be given the same.
-    if isinstance(params, Tensor):
-        return params  # torch refuses it, and says why
-    return [dict(item) if isinstance(item, dict) else item for item in params]

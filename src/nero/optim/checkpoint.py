@@ -45,6 +45,19 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
     return matched
 
 
+def named_by_order(saved: Sequence[Group], names: Sequence[str]) -> Sequence[Group]:
+    """Give the parameters of one group the names of a model's, which come in the same order.
+
+    Example:
+        >>> from nero.optim.checkpoint import named_by_order
+        >>> named_by_order([{"params": [0, 1]}], ["weight", "bias"])[0]["param_names"]
+        ['weight', 'bias']
+    """
+    if len(saved) != 1 or "param_names" in saved[0] or len(saved[0]["params"]) != len(names):
+        return saved
+    return [{**saved[0], "param_names": [*names]}]
+
+
 def _value_of(name: str, key: str, group: Group) -> Any:
     values = group.get(key)
     return None if values is None else values[group["param_names"].index(name)]

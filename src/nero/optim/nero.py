@@ -41,8 +41,9 @@ class Nero(RelativeOptimizer):
     are initialised, and see ``constraint`` for pretrained ones.
 
     Args:
-        params: a model (neurons are found from its modules), its parameters (neurons are found from
-            shapes), or param groups. Prefer the model.
+        params: a model, whose modules tell what its neurons are, or ``model.parameters()``, which leads to
+            it. Lists and groups of parameters keep what [`annotate`][nero.annotate] left on them; without
+            it their neurons are read from shapes, with a warning.
         lr: the angle in radians through which neurons turn at a step.
         beta: averaging constant of the squared gradient norm.
         bias_scale: the scale of parameters without fan-in that start at zero.
@@ -51,13 +52,17 @@ class Nero(RelativeOptimizer):
             balanced, with a warning if the weights look trained.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
-            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``.
+            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``. Where parameters are
+            sharded, all ranks raise or none, by one small all-reduce per process group and step. Parameters
+            that are not sharded are assumed to have equal gradients on all ranks, as DDP leaves them.
         maximize: maximise the objective instead of minimising it.
         stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
             nearest, which at small ``lr`` loses most of an update.
         seed: seed of that randomness; a resumed run continues it.
         overrides: name patterns and group options, as in [`param_groups`][nero.param_groups];
             needs a model.
+        example: a batch, or whatever the model is called with: one forward pass without values finds the
+            neurons of modules that nobody registered ([`observe`][nero.layout.observation.observe]).
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
         fused: ``None`` picks the fastest implementation that has been tried on the device, ``False`` the
@@ -89,6 +94,7 @@ class Nero(RelativeOptimizer):
         stochastic_rounding: bool = False,
         seed: int = 0,
         overrides: Overrides = (),
+        example: Any = None,
         weight_decay: float = 0.0,
         foreach: bool | None = None,
         fused: bool | None = None,
@@ -109,7 +115,7 @@ class Nero(RelativeOptimizer):
             "fused": fused,
         }
         self._reset()
-        super().__init__(params, defaults, overrides)
+        super().__init__(params, defaults, overrides, example)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warnings.warn(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
@@ -246,9 +252,31 @@ class Nero(RelativeOptimizer):
             self._has_judged = False
 
     def _check_finite(self, updates: list[Update]) -> None:
+        """Raise, on all ranks or on none, if a gradient is not finite.
+
+        Ranks see different parts of a sharded gradient, so they agree on the first parameter that has NaN
+        or inf anywhere: one number per process group. Every parameter's mesh takes part, with a gradient
+        or without, since ranks may disagree on that too. Without sharded parameters nothing is sent:
+        gradients are then assumed equal on all ranks, as DDP leaves them.
+        """
+        params = [param for group in self.param_groups for param in group["params"]]
+        first, where = len(params), ""
         for update in updates:
-            if update.hyper.nonfinite == "raise" and not torch.isfinite(update.grad).all():
-                name = name_at(self.param_groups, update.position)
-                raise FloatingPointError(
-                    f"the gradient of {name} is not finite; nothing was updated"
-                )
+            if update.hyper.nonfinite == "raise" and not _is_finite(update.grad):
+                first = update.position
+                break
+        meshes = [param.device_mesh for param in params if is_sharded(param)]
+        if meshes:
+            from nero.distributed import lowest_on_any_rank
+
+            first, where = lowest_on_any_rank(first, meshes), " on some rank"
+        if first < len(params):
+            name = name_at(self.param_groups, first)
+            raise FloatingPointError(
+                f"the gradient of {name} is not finite{where}; nothing was updated"
+            )
+
+
+def _is_finite(grad: Tensor) -> bool:
+    # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
+    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())

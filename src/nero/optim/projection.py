@@ -1,6 +1,6 @@
 """Project the neurons of parameters in place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.sphere import BALANCED, Sphere, as_constraint, project
 from nero.layout import Overrides, param_groups
+from nero.layout.arrival import model_of, with_layouts
 from nero.optim.base import Params
 
 
@@ -38,7 +39,8 @@ def project_(
         raise TypeError(
             "project_ takes a model or several parameters: put a single one into a list"
         )
-    groups = param_groups(params, overrides=overrides) if isinstance(params, nn.Module) else params
+    model = params if isinstance(params, nn.Module) else model_of(params)
+    groups = with_layouts(params) if model is None else param_groups(model, overrides=overrides)
     for param, group in _each(groups):
         if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))
@@ -75,11 +77,7 @@ def project_param_(
     weight.copy_(projected)
 
 
-def _each(params: Any) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-    for item in params:
-        if isinstance(item, dict):
-            members = [item["params"]] if isinstance(item["params"], Tensor) else item["params"]
-            for member in members:
-                yield (member[1] if isinstance(member, tuple) else member), item
-        else:
-            yield (item[1] if isinstance(item, tuple) else item), {}
+def _each(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    for group in groups:
+        for member in group["params"]:
+            yield (member[1] if isinstance(member, tuple) else member), group

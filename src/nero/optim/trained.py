@@ -7,8 +7,6 @@ stand for all.
 """
 
 import math
-import sys
-import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +21,7 @@ from nero.core.neurons import neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.sphere import Sphere
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
+from nero.core.warn import warn_user
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -107,12 +106,11 @@ def warn_if_trained(layers: Sequence[Layer]) -> bool:
         # Most of the weights and most of the layers: a large table of sinusoids is no trained network.
         if all(2 * sum(map(is_trained, each)) > len(each) for each in (off, {*off})):
             total = [sum(each) for each in zip(*map(change_of, off), strict=True)]
-            warnings.warn(
+            warn_user(
                 f"{part} look trained, and the default constraint changes them by {_ratio(total):.0%}: "
                 'it projects every neuron to mean zero and norm one. Pass constraint="initial" to '
                 'fine-tune them, which changes nothing now, or constraint="balanced" to project them '
-                "anyway",
-                stacklevel=_level_outside(),
+                "anyway"
             )
             return True
     return False
@@ -186,11 +184,3 @@ def _change(layer: Layer) -> tuple[float, float]:
 
 def _is_trained(layer: Layer) -> bool:
     return training_score(layer.rows(*BLOCK)) > THRESHOLD
-
-
-def _level_outside() -> int:
-    """Return the ``stacklevel`` at which a warning of the caller names the user's own line."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("nero.", "torch.")):
-        level, frame = level + 1, frame.f_back
-    return level

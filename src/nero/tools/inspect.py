@@ -7,7 +7,7 @@ import sys
 from nero.layout import Description, describe
 from nero.layout.description import COLUMNS
 from nero.tools.arguments import add_model_argument
-from nero.tools.load import load_model
+from nero.tools.load import load_example, load_model
 
 _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
 
@@ -15,12 +15,19 @@ _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``nero inspect``."""
     add_model_argument(parser)
+    parser.add_argument(
+        "--example",
+        metavar="MODULE:CALLABLE",
+        help="a callable without arguments that returns a batch for the model: layers that are not "
+        "registered are then read by watching one forward pass",
+    )
     parser.add_argument("--plain", action="store_true", help="print a table without colours")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the description of a model."""
-    description = describe(load_model(args.model), constraint=args.constraint)
+    example = None if args.example is None else load_example(args.example)
+    description = describe(load_model(args.model), constraint=args.constraint, example=example)
     if args.json:
         print(json.dumps(description.as_dict(), indent=2))
     elif args.plain or not sys.stdout.isatty() or not _print_coloured(description):

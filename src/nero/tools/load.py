@@ -30,6 +30,16 @@ def load_model(
     return model
 
 
+def load_example(target: str) -> object:
+    """Return the batch that ``MODULE:CALLABLE`` names or returns.
+
+    Raises:
+        CommandError: if there is no such callable, or it needs arguments.
+    """
+    found = _find(target, {})
+    return found if isinstance(found, torch.Tensor) else _build(found, target)
+
+
 def _find(target: str, known: Mapping[str, object]) -> object:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute or module_name.startswith("."):

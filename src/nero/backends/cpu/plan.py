@@ -69,7 +69,8 @@ class CpuBackend:
 
     def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
         """Write new rows and state, by the plan that the last call of `gram` has made."""
-        plan = self._plan_for(updates, SharedPlan)
+        plan = self.plan
+        assert isinstance(plan, SharedPlan), "gram comes first"
         for i, turn in enumerate(turns):
             if i in plan.others:
                 plain.write_rows_(updates[i], turn)

@@ -1,0 +1,142 @@
+"""Find layouts for parameters that arrive without their model, as most trainers pass them."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
+from typing import Any
+
+from torch import Tensor, nn
+
+from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWarning, is_broadcast
+from nero.core.warn import warn_user
+from nero.layout.groups import Overrides, resolve
+from nero.layout.guess import constant_value
+
+_MARK = "_nero_layout"
+
+
+def model_of(params: object) -> nn.Module | None:
+    """Return the model whose ``parameters()`` or ``named_parameters()`` this is, if nothing was taken yet.
+
+    Example:
+        >>> from nero.layout.arrival import model_of
+        >>> model = nn.Linear(3, 2)
+        >>> model_of(model.parameters()) is model, model_of([*model.parameters()])
+        (True, None)
+    """
+    if not isinstance(params, GeneratorType) or params.gi_frame is None:
+        return None
+    if inspect.getgeneratorstate(params) != inspect.GEN_CREATED:
+        return None
+    methods = (nn.Module.parameters, nn.Module.named_parameters)
+    if params.gi_code not in [method.__code__ for method in methods]:
+        return None
+    given = inspect.getgeneratorlocals(params)
+    is_whole = given["recurse"] and not given.get("prefix") and given.get("remove_duplicate", True)
+    model = given["self"]
+    return model if is_whole and isinstance(model, nn.Module) else None
+
+
+def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None) -> nn.Module:
+    """Leave on every parameter of ``model`` what its neurons are, for optimisers that see only parameters.
+
+    Trainers that take an optimiser class and its options pass it parameters, or groups of them. Annotated
+    parameters keep their layouts on the way. Annotate just before the trainer is built: copies of a model,
+    and shards of it, have new parameters, which must be annotated again.
+
+    Args:
+        model: the model; its values are not changed.
+        overrides: name patterns and layouts, as in [`param_groups`][nero.param_groups].
+        example: what the model is called with, as in [`param_groups`][nero.param_groups].
+
+    Returns:
+        The model itself.
+
+    Example:
+        >>> model = nero.annotate(nn.Sequential(nn.ConvTranspose1d(4, 3, 2), nn.LayerNorm(8)))
+        >>> optimizer = nero.Nero([*model.parameters()])
+        >>> [(group["role"], group["neuron_dims"]) for group in optimizer.param_groups]
+        [('neuron', (1,)), ('bias', None), ('gain', None)]
+    """
+    for found, _, options in resolve(model, overrides, example):
+        if options:
+            raise TypeError(
+                f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}"
+            )
+        setattr(found.param, _MARK, found.layout)
+    return model
+
+
+def with_layouts(params: Any) -> list[dict[str, Any]]:
+    """Return parameters, or groups of them, with the layouts that were left on them.
+
+    A group whose parameters have different layouts is split. Matrices that nothing is known about are read
+    from their shapes, with one warning for all.
+    """
+    items = list(params)
+    if items and not isinstance(items[0], Mapping):
+        items = [{"params": items}]
+    groups: list[dict[str, Any]] = []
+    guessed: list[tuple[str, Tensor]] = []
+    for item in items:
+        groups += _split(dict(item), guessed)
+    _warn_of_shapes(guessed)
+    return groups
+
+
+def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
+    """Give the groups of another optimiser the layouts that were left on their parameters.
+
+    Raises:
+        LayoutError: if parameters of one group have different layouts, because it is not ours to split.
+    """
+    guessed: list[tuple[str, Tensor]] = []
+    for group in groups:
+        parts = _split(group, guessed)
+        if len(parts) > 1:
+            raise LayoutError(
+                "a param group has parameters of different layouts; build the optimizer from "
+                "nero.param_groups(model)"
+            )
+        group.update({key: parts[0][key] for key in LAYOUT_KEYS if parts[0].get(key) is not None})
+    _warn_of_shapes(guessed)
+
+
+def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
+    if guessed:
+        name, param = guessed[0]
+        warn_user(
+            f"{len(guessed)} parameter(s) came without their model, first {name} of shape "
+            f"{tuple(param.shape)}: their neurons are read from shapes, dim 0 first, which is wrong for "
+            "layers that store (in, out); pass the model, or call nero.annotate(model) before",
+            LayoutWarning,
+        )
+
+
+def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dict[str, Any]]:
+    """Split a group by what is known of its parameters' layouts."""
+    params = group["params"]
+    if any(key in group for key in LAYOUT_KEYS) or isinstance(params, set):
+        return [group]  # it says itself; and torch refuses sets, and says why
+    params = [params] if isinstance(params, Tensor) else list(params)
+    parts: dict[Layout | None, list[Any]] = {}
+    for place, item in enumerate(params):
+        name, param = item if isinstance(item, tuple) else (f"number {place}", item)
+        layout = _known(param) if isinstance(param, Tensor) else None
+        if layout is None and isinstance(param, Tensor) and not is_broadcast(param.shape):
+            guessed.append((f"`{name}`" if isinstance(item, tuple) else name, param))
+        parts.setdefault(layout, []).append(item)
+    if not parts:
+        return [{**group, "params": params}]
+    return [{**group, **_options(layout), "params": part} for layout, part in parts.items()]
+
+
+def _options(layout: Layout | None) -> dict[str, Any]:
+    return {"role": None} if layout is None else layout.as_options()
+
+
+def _known(param: Tensor) -> Layout | None:
+    layout = getattr(param, _MARK, None)
+    if layout is None and not is_broadcast(param.shape) and constant_value(param):
+        return OTHER
+    return layout

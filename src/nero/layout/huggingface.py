@@ -1,0 +1,60 @@
+"""The layouts of modules in Hugging Face's transformers that hold parameters of their own.
+
+Each is what a forward pass shows; `nero.layout.observation` finds them too, given an example.
+"""
+
+from nero.core.neurons import BIAS, OTHER, Layout, neurons
+from nero.layout.registry import register_layout
+
+_MODELS = "transformers.models"
+_EMBEDDING_4D = Layout("embedding", (0, 1, 2))  # (1, height, width, features)
+
+# A Linear that stores (in, out), as GPT-2 has it.
+register_layout("transformers.pytorch_utils.Conv1D", {"weight": neurons(1), "bias": BIAS})
+
+register_layout(  # (expert, in, out)
+    f"{_MODELS}.llama4.modeling_llama4.Llama4TextExperts", {"*_proj": neurons(0, 2)}
+)
+register_layout(  # (head, in, out)
+    f"{_MODELS}.recurrent_gemma.modeling_recurrent_gemma.RecurrentGemmaRglru",
+    {"*_gate_weight": neurons(0, 2), "*_gate_bias": BIAS, "recurrent_param": OTHER},
+)
+register_layout(  # (codebook, in, out)
+    f"{_MODELS}.csm.modeling_csm.CsmCodebooksHead", {"weight": neurons(0, 2)}
+)
+register_layout(  # (in, out)
+    f"{_MODELS}.gemma3.modeling_gemma3.Gemma3MultiModalProjector",
+    {"mm_input_projection_weight": neurons(1)},
+)
+register_layout(  # (in, head, out), but for o: (out, head, in)
+    f"{_MODELS}.xlnet.modeling_xlnet.XLNetRelativeAttention",
+    {"[qkvr]": neurons(1, 2), "o": neurons(0), "r_?_bias": BIAS, "seg_embed": neurons(0, 1)},
+)
+register_layout(  # (in, head, out)
+    f"{_MODELS}.funnel.modeling_funnel.FunnelRelMultiheadAttention",
+    {"r_kernel": neurons(1, 2), "r_?_bias": BIAS, "seg_embed": neurons(0, 1)},
+)
+register_layout(  # (in, 1)
+    f"{_MODELS}.swiftformer.modeling_swiftformer.SwiftFormerEfficientAdditiveAttention",
+    {"w_g": neurons(1)},
+)
+for _vision in ("sam.modeling_sam.Sam", "sam_hq.modeling_sam_hq.SamHQ"):
+    register_layout(f"{_MODELS}.{_vision}VisionEncoder", {"pos_embed": _EMBEDDING_4D})
+register_layout(  # (coordinate, features), by which coordinates are multiplied
+    f"{_MODELS}.sam.modeling_sam.SamPositionalEmbedding", {"positional_embedding": neurons(1)}
+)
+
+# Norms that scale by 1 + weight: their neutral value is 0, so gain_penalty leaves them alone.
+for _norm in (
+    "gemma.modeling_gemma.Gemma",
+    "gemma2.modeling_gemma2.Gemma2",
+    "gemma3.modeling_gemma3.Gemma3",
+    "recurrent_gemma.modeling_recurrent_gemma.RecurrentGemma",
+    "t5gemma.modeling_t5gemma.T5Gemma",
+    "t5gemma2.modeling_t5gemma2.T5Gemma2",
+    "vaultgemma.modeling_vaultgemma.VaultGemma",
+    "qwen3_next.modeling_qwen3_next.Qwen3Next",
+    "qwen3_5.modeling_qwen3_5.Qwen3_5",
+    "qwen3_5_moe.modeling_qwen3_5_moe.Qwen3_5Moe",
+):
+    register_layout(f"{_MODELS}.{_norm}RMSNorm", {"weight": OTHER})

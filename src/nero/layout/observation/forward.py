@@ -1,0 +1,144 @@
+"""One forward pass that computes nothing: torch's fake tensors have shapes and no values."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.stateless import _reparametrize_module
+from torch.utils._pytree import tree_map_only
+
+from nero.layout.observation.observer import Observer
+from nero.layout.observation.sightings import Seen, summarised
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one forward pass showed."""
+
+    seen: Mapping[str, Seen]
+    """For every parameter that was used, how."""
+    error: str = ""
+    """Why the pass stopped before its end; empty if it did not."""
+    invented: Mapping[str, int] | None = None
+    """Operations whose outcome depends on values, and how often one was invented for them."""
+
+
+def observe(model: nn.Module, example: Any) -> Observation:
+    """Run ``model`` once on fake tensors, and tell how every parameter met the data.
+
+    Takes no memory and computes nothing; weights, buffers, gradients and random numbers stay as they are.
+
+    Args:
+        model: the model, before it is sharded.
+        example: what the model is called with: a tensor, a tuple of arguments, a mapping of keywords, or a
+            function that takes the model and calls it. Only shapes and dtypes matter. Of a batch such as
+            ``(inputs, labels)`` the first part is taken if the model does not take them all.
+
+    Note:
+        A parameter is not seen if the example does not reach it. A failed pass keeps what it saw.
+
+    Example:
+        >>> from nero.layout.observation import observe
+        >>> class InOut(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.kernel = nn.Parameter(torch.randn(10, 20))
+        ...     def forward(self, x):
+        ...         return x @ self.kernel
+        >>> seen = observe(InOut(), torch.randn(5, 10)).seen["kernel"]
+        >>> seen.layouts[0].neuron_dims, seen.how
+        ((1,), 'mm')
+    """
+    params = dict(model.named_parameters())
+    tensors = {**params, **dict(model.named_buffers())}
+    device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake_mode:
+        fakes = {name: _fake(tensor, device) for name, tensor in tensors.items()}
+        run = _runner(model, example, device)
+    # Some modules keep a parameter elsewhere too, such as in a list: then it is met as it is.
+    both = {name: [param, fakes[name]] for name, param in params.items()}
+    observer = Observer(both)
+    hook = model.register_forward_pre_hook(
+        lambda _, args, kwargs: observer.mark((args, kwargs), (), is_data=True), with_kwargs=True
+    )
+    error = ""
+    try:
+        with (
+            _unchanged(model),
+            torch.no_grad(),
+            _decomposed(),
+            _reparametrize_module(model, fakes, tie_weights=True),
+            fake_mode,
+            observer,
+        ):
+            run()
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+    finally:
+        hook.remove()
+    seen = {
+        name: summarised(sightings, params[name].shape)
+        for name, sightings in observer.sightings.items()
+        if sightings
+    }
+    return Observation(seen, error, dict(observer.invented))
+
+
+def _fake(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a stand-in, made inside the fake mode: plain, also where the tensor is sharded."""
+    if tensor.layout != torch.strided:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def _runner(model: nn.Module, example: Any, device: torch.device) -> Callable[[], object]:
+    """Return what runs the model on a stand-in of the example."""
+    if callable(example):
+        return lambda: example(model)
+    example = dict(example) if isinstance(example, Mapping) else example
+    example = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
+    args, kwargs = _arguments(model, example)
+    return lambda: model(*args, **kwargs)
+
+
+def _arguments(model: nn.Module, example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, dict):
+        return (), example
+    if not isinstance(example, tuple | list):
+        return (example,), {}
+    try:
+        inspect.signature(model.forward).bind(*example)
+    except TypeError:
+        return _arguments(model, example[0]) if example else ((), {})
+    return tuple(example), {}
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put back the attributes of modules, which may have kept a fake tensor for the next pass."""
+    kept = [(module, dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes in kept:
+            vars(module).clear()
+            vars(module).update(attributes)
+
+
+@contextmanager
+def _decomposed() -> Iterator[None]:
+    """Let attention and recurrent layers run as the operations that they are made of."""
+    fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        torch._C._set_mkldnn_enabled(onednn)

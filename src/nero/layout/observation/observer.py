@@ -1,0 +1,147 @@
+"""Follow every parameter through a forward pass, operation by operation.
+
+Torch hands each operation to `Observer` before it runs. What the operation does to the parameters inside
+its inputs is in `nero.layout.observation.operations`; here is what all of them share: which parameters a
+tensor holds, whether it holds data, and what has been seen so far.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
+
+from nero.core.neurons import Role
+from nero.layout.observation.axes import axes_of
+from nero.layout.observation.sightings import Sighting, Source
+
+
+class Origin(NamedTuple):
+    """What a tensor is made of."""
+
+    sources: tuple[Source, ...] = ()
+    is_data: bool = False
+    """Whether it depends on the example."""
+
+
+class Call(NamedTuple):
+    """One operation that has run."""
+
+    func: Any
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    out: Any
+
+    def arg(self, place: int, key: str, default: Any = None) -> Any:
+        """Return an argument, however it was given."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(key, default)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors among the arguments."""
+        return tensors_in((self.args, self.kwargs))
+
+    @property
+    def result(self) -> Tensor:
+        """The first tensor that came out."""
+        return tensors_in(self.out)[0]
+
+
+class Observer(TorchDispatchMode):
+    """Watches operations, and notes how each parameter meets data.
+
+    Args:
+        params: for every name the tensors that stand for this parameter.
+    """
+
+    def __init__(self, params: Mapping[str, Sequence[Tensor]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sightings: dict[str, list[Sighting]] = {name: [] for name in params}
+        self.invented: Counter[str] = Counter()
+        """Operations whose outcome depends on values, which do not exist: how often one was invented."""
+        self._origins: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
+        for name, tensors in params.items():
+            for tensor in tensors:
+                self._origins[tensor] = Origin((Source(name, axes_of(tensor.shape)),))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation, and follow the parameters that go into it."""
+        from nero.layout.observation import operations
+        from nero.layout.observation.invented import invent
+
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        name = name if name.endswith("__") else name.rstrip("_")
+        out = invent(self, func, name, args)
+        if out is None:
+            out = func(*args, **kwargs)
+        if func.namespace == "prim" or not tensors_in(out):
+            return out  # a question about a tensor, not a use of it
+        call = Call(func, name, args, kwargs, out)
+        origins = [self.origin(tensor) for tensor in call.tensors]
+        if any(origin.sources for origin in origins):
+            operations.follow(self, call, any(origin.is_data for origin in origins))
+        elif any(origin.is_data for origin in origins):
+            self.mark(out, (), is_data=True)
+        return out
+
+    def origin(self, tensor: object) -> Origin:
+        """Return what a tensor is made of; nothing, if it is none or a constant."""
+        return self._origins.get(tensor) or Origin() if isinstance(tensor, Tensor) else Origin()
+
+    def sources(self, tensor: object) -> tuple[Source, ...]:
+        """Return the parameters inside a tensor."""
+        return self.origin(tensor).sources
+
+    def is_constant(self, tensor: object) -> bool:
+        """Whether a tensor holds neither data nor parameters, but perhaps a statistic of one."""
+        origin = self.origin(tensor)
+        return not origin.is_data and not any(source.dims() for source in origin.sources)
+
+    def mark(self, out: Any, sources: Iterable[Source], *, is_data: bool) -> None:
+        """Note what the outcome of an operation is made of."""
+        # Which of its dims are one vector may have been settled elsewhere; then there is nothing to follow.
+        open_ones = tuple(s for s in sources if s.sighting is None or not s.sighting.is_settled)
+        for tensor in tensors_in(out):
+            self._origins[tensor] = Origin(open_ones, is_data)
+
+    def see(
+        self,
+        source: Source,
+        role: Role | None,
+        operation: str,
+        fan_in: frozenset[int] = frozenset(),
+        *,
+        num_groups: int = 1,
+        is_settled: bool = True,
+        is_weak: bool = False,
+    ) -> Sighting:
+        """Note a sighting, or settle the one that the source is still waiting to settle."""
+        sighting = source.sighting
+        if sighting is None:
+            sighting = Sighting(role, fan_in, operation, num_groups, is_settled, is_weak)
+            self.sightings[source.name].append(sighting)
+        elif not sighting.is_settled:
+            sighting.role, sighting.fan_in, sighting.operation = role, fan_in, operation
+            sighting.num_groups, sighting.is_settled = num_groups, is_settled
+        return sighting
+
+    def join(self, source: Source, operation: str) -> Source:
+        """Let a parameter become part of the data; the first contraction will show its vectors."""
+        if source.stage in ("data", "scaled"):
+            return source
+        sighting = source.sighting or self.see(source, None, operation, is_settled=False)
+        return replace(source, stage="data", sighting=sighting)
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Return the tensors in nested containers."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,105 @@
+"""What became of a parameter in a forward pass, and the layout that this amounts to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from nero.core.neurons import NEURON_ROLES, OTHER, Layout, Role
+from nero.layout.observation.axes import Axes, dims_of
+
+Stage: TypeAlias = Literal["weight", "row", "data", "scaled"]
+"""How far a parameter has come.
+
+``"weight"``: only constants and other parameters have touched it. ``"row"``: rows of it were gathered.
+``"data"``: it was added to data, or stands beside it. ``"scaled"``: it was multiplied with data.
+"""
+
+
+@dataclass
+class Sighting:
+    """One meeting of a parameter with data, which what follows may settle."""
+
+    role: Role | None
+    """``None`` where nothing has shown yet which dims are one vector."""
+    fan_in: frozenset[int]
+    operation: str
+    num_groups: int = 1
+    is_settled: bool = True
+    is_weak: bool = False
+    """Whether the other side is a constant, as in the power iteration of spectral norm."""
+
+    def layout(self, ndim: int) -> Layout | None:
+        """Return the layout that follows, or ``None`` where nothing does."""
+        if self.role is None:
+            return None
+        if self.role not in NEURON_ROLES:
+            return Layout(self.role)
+        if not self.fan_in:
+            return OTHER
+        kept = tuple(d for d in range(ndim) if d not in self.fan_in)
+        return Layout(self.role, kept, self.num_groups if 0 in self.fan_in else 1)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parameter inside a tensor."""
+
+    name: str
+    axes: Axes
+    stage: Stage = "weight"
+    is_nonlinear: bool = False
+    """Whether a function that is not linear was applied on the way."""
+    has_offset: bool = False
+    """Whether a constant was added on the way, as in norms that scale by ``1 + weight``."""
+    sighting: Sighting | None = None
+    """What will be settled by what follows."""
+
+    def dims(self, which: Iterable[int] | None = None) -> frozenset[int]:
+        """Return the parameter's dims that these dims of the tensor walk; by default all."""
+        if which is None:
+            return dims_of(self.axes)
+        return dims_of([self.axes[d] for d in which if d < len(self.axes)])
+
+    def seen(self, axes: Axes) -> "Source":
+        """Return the same source in a tensor of other dims."""
+        return replace(self, axes=axes)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a forward pass showed of one parameter."""
+
+    layouts: tuple[Layout, ...]
+    """The layouts of its uses: more than one if they contradict each other, none if it was not followed."""
+    operations: tuple[str, ...]
+    """The operations that consume it."""
+
+    @property
+    def how(self) -> str:
+        """The operations in a few words."""
+        return " and ".join(dict.fromkeys(self.operations)) or "never used"
+
+
+def summarised(sightings: Sequence[Sighting], shape: Sequence[int]) -> Seen:
+    """Return what all sightings of a parameter amount to; strong ones outweigh weak ones.
+
+    Example:
+        >>> from nero.layout.observation.sightings import Sighting, summarised
+        >>> summarised([Sighting("neuron", frozenset({1}), "mm")], (3, 4)).layouts
+        (Layout(role='neuron', neuron_dims=(0,), num_groups=1),)
+    """
+    strong = [each for each in sightings if not each.is_weak] or list(sightings)
+    followed = [each for each in strong if each.role is not None] or strong
+    layouts: list[Layout] = []
+    for each in followed:
+        layout = each.layout(len(shape))
+        if layout is not None and not any(_agree(layout, known) for known in layouts):
+            layouts.append(layout)
+    return Seen(tuple(layouts), tuple(each.operation for each in followed))
+
+
+def _agree(layout: Layout, other: Layout) -> bool:
+    # Two uses without fan-in agree: a factor in one place may be a term in another.
+    if layout.neuron_dims is None or other.neuron_dims is None:
+        return layout.neuron_dims is other.neuron_dims
+    return layout.has_dims_of(other)

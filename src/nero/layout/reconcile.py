@@ -1,0 +1,97 @@
+"""Bring together what is registered, what was seen and what was guessed; seeing beats guessing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from nero.core.neurons import BIAS, Layout, LayoutWarning
+from nero.core.warn import warn_user
+from nero.layout.infer import NamedLayout
+from nero.layout.observation import Observation, observe
+from nero.layout.observation.sightings import Seen
+
+
+def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> list[NamedLayout]:
+    """Watch one forward pass, and correct guesses by what it shows.
+
+    A registered layout stays as it is: the example only checks it, with a warning where it contradicts. The
+    exception is a layer that is used as nothing but a table of biases.
+    """
+    observation = observe(model, example)
+    if observation.error:
+        _warn_of_failure(found, observation)
+    settled = [_settled(each, observation.seen.get(each.name)) for each in found]
+    doubts = [each for each, seen in settled if seen is not None]
+    if doubts:
+        first, seen = next((each, seen) for each, seen in settled if seen is not None)
+        warn_user(
+            f"`{first.name}` is registered as {_words(first.layout)} ({first.reason}), but the example "
+            f"uses it as {_words(seen.layouts[0])}, in {seen.how}; the registered layout is taken for "
+            f"{len(doubts)} such parameter(s): decide with register_layout or an override",
+            LayoutWarning,
+        )
+    return [each for each, _ in settled]
+
+
+def _settled(each: NamedLayout, seen: Seen | None) -> tuple[NamedLayout, Seen | None]:
+    """Return the layout that is taken, and what was seen if that contradicts it."""
+    if seen is None or not seen.layouts:
+        how = "the example does not reach it" if seen is None else f"not followed beyond {seen.how}"
+        return (replace(each, reason=f"{each.reason}; {how}") if each.is_guess else each), None
+    layout = seen.layouts[0]
+    if each.is_guess:
+        if len(seen.layouts) > 1:
+            uses = " and as ".join(map(_words, seen.layouts))
+            conflict = (
+                f"the example uses `{each.name}` as {uses}; decide with an override, for example "
+                f'overrides=[("{each.name}", {{"neuron_dims": (0,)}})]'
+            )
+            return replace(each, conflict=conflict), None
+        if each.layout == BIAS and layout.role == "embedding":
+            return replace(each, is_guess=False), None  # a name is all that tells a table of biases
+        return replace(each, layout=layout, reason=f"seen in {seen.how}", is_guess=False), None
+    if any(same_neurons(each.layout, other, each.param.shape) for other in seen.layouts):
+        return each, None
+    if seen.layouts == (BIAS,) and each.layout.role in ("embedding", "neuron"):
+        return replace(each, layout=BIAS, reason=f"{each.reason}, seen in {seen.how} only"), None
+    return each, seen
+
+
+def same_neurons(layout: Layout, other: Layout, shape: Sequence[int]) -> bool:
+    """Whether two layouts cut a parameter of this shape into the same neurons.
+
+    Example:
+        >>> from nero.layout import EMBEDDING, neurons
+        >>> from nero.layout.reconcile import same_neurons
+        >>> same_neurons(EMBEDDING, neurons(0, 1), (5, 1, 4))
+        True
+    """
+    return _cut(layout, shape) == _cut(other, shape)
+
+
+def _cut(layout: Layout, shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the dims that are fan-in and longer than one, and into how many parts dim 0 is cut."""
+    neurons = layout.at(shape)
+    if neurons.is_elementwise:
+        return (), 1
+    kept = {d % len(shape) for d in layout.neuron_dims or ()}
+    return tuple(d for d, n in enumerate(shape) if n > 1 and d not in kept), neurons.num_groups
+
+
+def _words(layout: Layout) -> str:
+    return layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
+
+
+def _warn_of_failure(found: Sequence[NamedLayout], observation: Observation) -> None:
+    blind = [each.name for each in found if each.is_guess and each.name not in observation.seen]
+    what = (
+        f"{len(blind)} parameter(s), first `{blind[0]}`, are guessed"
+        if blind
+        else "nothing is missing"
+    )
+    warn_user(
+        f"the forward pass on the example stopped early ({observation.error}); {what}",
+        LayoutWarning,
+    )

@@ -1,0 +1,124 @@
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import nero
+from nero.layout import neurons
+from nero.layout.observation import observe
+
+
+class InOut(nn.Module):
+    """A linear layer that stores (in, out), with a step that depends on values."""
+
+    def __init__(self, needs_values=False):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("count", torch.zeros(()))
+        self.needs_values = needs_values
+        self.kept = None
+
+    def forward(self, x, scale=1.0):
+        self.count += 1
+        self.kept = x
+        if self.needs_values and x.sum() > 0:
+            x = x[x.abs() > 0].view(-1, 4)
+        return x @ self.kernel * scale
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        torch.randn(2, 4),
+        (torch.randn(2, 4),),
+        [torch.randn(2, 4), 2.0],
+        {"x": torch.randn(2, 4)},
+        (torch.randn(2, 4), 2.0, "labels"),
+        lambda model: model(torch.randn(2, 4)),
+    ],
+    ids=["tensor", "tuple", "arguments", "keywords", "batch with labels", "function"],
+)
+def test_every_form_of_an_example(example):
+    observation = observe(InOut(), example)
+    assert not observation.error
+    assert observation.seen["kernel"].layouts == (neurons(1),)
+
+
+def test_nothing_of_the_model_changes():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), InOut())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    random = torch.get_rng_state()
+    observe(model, torch.randn(2, 4))
+    random_after = torch.get_rng_state()
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert model[3].kept is None
+    assert not model._forward_pre_hooks
+    assert all(param.grad is None for param in model.parameters())
+    # The example itself was drawn in between.
+    torch.set_rng_state(random)
+    torch.randn(2, 4)
+    assert torch.equal(torch.get_rng_state(), random_after)
+
+
+def test_values_that_decide_are_invented():
+    observation = observe(InOut(needs_values=True), torch.randn(2, 4))
+    assert observation.seen["kernel"].layouts == (neurons(1),)
+    assert observation.invented
+
+
+def test_failed_pass_keeps_what_it_saw():
+    model = nn.Sequential(InOut(), nn.Linear(7, 2))
+    observation = observe(model, torch.randn(2, 4))
+    assert "RuntimeError" in observation.error
+    assert observation.seen["0.kernel"].layouts == (neurons(1),)
+    with pytest.warns(nero.LayoutWarning, match="stopped early"):
+        nero.Nero(model, example=torch.randn(2, 4))
+
+
+def test_no_memory_is_taken():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 100_000), nn.Linear(100_000, 100_000))
+    assert len(observe(model, torch.empty(2, 4)).seen) == 4
+
+
+class TestOptimizer:
+    def test_sees_what_nobody_registered(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optimizer = nero.Nero(InOut(), example=torch.randn(2, 4))
+        assert optimizer.param_groups[0]["neuron_dims"] == (1,)
+
+    def test_says_that_it_guesses(self):
+        with pytest.warns(nero.LayoutWarning, match=r"`kernel` are guessed .*example="):
+            nero.Nero(InOut())
+
+    def test_override_comes_first(self):
+        overrides = {"kernel": {"neuron_dims": (0,)}}
+        optimizer = nero.Nero(InOut(), example=torch.randn(2, 4), overrides=overrides)
+        assert optimizer.param_groups[0]["neuron_dims"] == (0,)
+
+    def test_registered_layout_is_only_checked(self):
+        class Transposed(nn.Linear):
+            def forward(self, x):
+                return x @ self.weight
+
+        with pytest.warns(nero.LayoutWarning, match=r"registered as neurons along dims \(0,\)"):
+            optimizer = nero.Nero(Transposed(4, 4, bias=False), example=torch.randn(2, 4))
+        assert optimizer.param_groups[0]["neuron_dims"] == (0,)
+
+    def test_contradictory_uses_need_an_override(self):
+        class AutoEncoder(InOut):
+            def forward(self, x):
+                return super().forward(x) @ self.kernel.t()
+
+        with pytest.raises(nero.LayoutError, match="decide with an override"):
+            nero.Nero(AutoEncoder(), example=torch.randn(2, 4))
+
+    def test_describe_says_where_it_was_seen(self):
+        row = nero.describe(InOut(), example=torch.randn(2, 4)).rows[0]
+        assert (row.num_neurons, row.fan_in, row.reason) == (3, 4, "seen in mm")
+
+    def test_needs_a_model(self):
+        with pytest.raises(TypeError, match="pass the model"):
+            nero.Nero([nn.Parameter(torch.randn(2, 3))], example=torch.randn(2, 3))

@@ -72,6 +72,11 @@ class Sphere:
             return replace(self, centre=False)
         return self
 
+    def __deepcopy__(self, memo: Any) -> "Sphere":
+        return (
+            self  # it never changes, and an optimiser tells its default from a choice by identity
+        )
+
     def __str__(self) -> str:
         parts = ["mean 0"] if self.centre else []
         if self.radius is not None:

@@ -11,13 +11,14 @@ from torch.optim import Optimizer
 from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS, Neurons, neurons_from_options
 from nero.core.sharding import is_sharded
-from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
+from nero.core.sphere import Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_
+from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
 
 
 class _Delegated:
@@ -47,7 +48,8 @@ class Balanced(Optimizer):
         optimizer: any torch optimiser. Neurons come from its param groups if they were made by
             [`param_groups`][nero.param_groups], otherwise from shapes, with a warning.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
-            the first step, and a zero neuron the norm that its first step gives it.
+            the first step, and a zero neuron the norm that its first step gives it. By default balanced,
+            with a warning if the weights look trained.
 
     Example:
         The paper's LAMB on balanced networks, and plain SGD on them:
@@ -69,7 +71,7 @@ class Balanced(Optimizer):
     grad_scale = _Delegated()
     found_inf = _Delegated()
 
-    def __init__(self, optimizer: Optimizer, constraint: Sphere | str = BALANCED) -> None:
+    def __init__(self, optimizer: Optimizer, constraint: Sphere | str = DEFAULT) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"Balanced wraps an optimizer, not {kind_of(optimizer)}")
         if isinstance(optimizer, Balanced | Nero):
@@ -142,14 +144,16 @@ class Balanced(Optimizer):
         return f"Balanced({self.constraint}) of {self.optimizer!r}"
 
     def _attach(self) -> None:
+        self._watch = LoadWatch()
         self.optimizer._is_balanced = True  # type: ignore[attr-defined]
-        self.optimizer.register_step_pre_hook(lambda *_: self._remember())
+        self.optimizer.register_step_pre_hook(lambda *_: self._before_step())
         self.optimizer.register_step_post_hook(lambda *_: self._project())
 
     def _constraint(self, group: dict[str, Any]) -> Sphere:
         return as_constraint(group.get("constraint", self.constraint))
 
     def _project_groups(self, groups: list[dict[str, Any]]) -> None:
+        warn_if_trained(layers_of(groups, self.constraint))
         for group in groups:
             for param in filter(_is_trainable, group["params"]):
                 neurons = neurons_from_options(group, param.shape)
@@ -158,7 +162,9 @@ class Balanced(Optimizer):
             self.optimizer.renew_state(groups)
 
     @torch.no_grad()
-    def _remember(self) -> None:
+    def _before_step(self) -> None:
+        if not torch.compiler.is_compiling():
+            self._watch.before_step(self.param_groups, self.constraint)
         # Once: measured before every step, the rounding of each would add to the last. In the group, so
         # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.
         for group in self.param_groups:
@@ -187,6 +193,8 @@ class Balanced(Optimizer):
                 project_param_(param, neurons, self._constraint(group), all_norms[index])
             if INITIAL_NORMS in group:
                 group[INITIAL_NORMS] = all_norms
+        if not torch.compiler.is_compiling():
+            self._watch.after_step()
 
 
 # What a checkpoint of the wrapped optimiser alone does not have.

@@ -81,6 +81,7 @@ class RelativeOptimizer(Optimizer):
     """The state of a parameter, in the order of checkpoints."""
     option_hints: ClassVar[Mapping[str, str]] = {}
     """Options of other optimisers, and what serves instead of them."""
+    _is_building = False
 
     def __init__(
         self,
@@ -107,8 +108,11 @@ class RelativeOptimizer(Optimizer):
         elif not isinstance(params, Tensor):  # torch refuses it, and says why
             check_params(params)
             params = with_layouts(params)
+        self._is_building = True
         super().__init__(params, defaults)
+        self._is_building = False
         warn_untrainable(self.param_groups)
+        self._prepare_groups(self.param_groups)
 
     @abstractmethod
     def _update(self, updates: list[Update]) -> None:
@@ -162,7 +166,12 @@ class RelativeOptimizer(Optimizer):
         except Exception:
             del self.param_groups[start:]
             raise
-        for group in self.param_groups[start:]:
+        if not self._is_building:
+            self._prepare_groups(self.param_groups[start:])
+
+    def _prepare_groups(self, groups: Sequence[Group]) -> None:
+        """Make the state of new groups: all groups of a new optimiser at once, or one that is added."""
+        for group in groups:
             for place, param in enumerate(group["params"]):
                 self._prepare(param, group, place)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS
 from nero.core.spec import StateSpec
+from nero.core.sphere import as_constraint
 
 Group = dict[str, Any]
 INITIAL_NORMS = "initial_norms"
@@ -131,7 +132,11 @@ def merged_group(present: Group, saved: Group) -> Group:
     """Return a saved group with the present layout, and with present options where it has none."""
     own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
     layout = {key: own[key] for key in LAYOUT_KEYS}
-    return {**own, **saved, **layout}
+    merged = {**own, **saved, **layout}
+    if "constraint" in own and as_constraint(merged["constraint"]) == own["constraint"]:
+        # The same object, by which an optimiser knows that nobody chose it.
+        merged["constraint"] = own["constraint"]
+    return merged
 
 
 def restored_state(

@@ -1,6 +1,7 @@
 """The Nero optimiser."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, ClassVar, NoReturn
@@ -13,12 +14,13 @@ from nero.backends.cpu import operator
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Hyper, Nonfinite, flag
-from nero.core.sphere import BALANCED, Sphere, as_constraint
+from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Update
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_far, warn_no_foreach
 from nero.optim.projection import project_param_
+from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
 
 
 class Nero(RelativeOptimizer):
@@ -47,7 +49,8 @@ class Nero(RelativeOptimizer):
         beta: averaging constant of the squared gradient norm.
         bias_scale: the scale of parameters without fan-in that start at zero.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
-            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights.
+            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
+            balanced, with a warning if the weights look trained.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
             `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``. Where parameters are
@@ -92,7 +95,7 @@ class Nero(RelativeOptimizer):
         beta: float = 0.999,
         *,
         bias_scale: float = 0.01,
-        constraint: Sphere | str = BALANCED,
+        constraint: Sphere | str = DEFAULT,
         gain_penalty: float = 0.0,
         nonfinite: Nonfinite = "skip",
         maximize: bool = False,
@@ -156,6 +159,7 @@ class Nero(RelativeOptimizer):
     def _reset(self) -> None:
         self._backends, self._summing_backends = new_backends(), new_summing_backends()
         self._options: dict[int, tuple[Any, Hyper]] = {}
+        self._watch, self._has_judged = LoadWatch(), False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it.
@@ -215,11 +219,23 @@ class Nero(RelativeOptimizer):
 
         return fan_in_mesh_dims(param, neurons)
 
+    def _prepare_groups(self, groups: Sequence[Group]) -> None:
+        warn_if_trained(layers_of(groups))
+        self._has_judged = True
+        super()._prepare_groups(groups)
+        self._has_judged = False
+
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
+        if not torch.compiler.is_compiling():
+            if not self._has_judged:  # unfrozen or swapped in since the last step, as others may be
+                warn_if_trained(layers_of(self.param_groups, known=self.state))
+            self._watch, self._has_judged = LoadWatch(), True
         radius = resolved.neurons.view(state["radius"]) if "radius" in state else None
         project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)
 
     def _update(self, updates: list[Update]) -> None:
+        if not torch.compiler.is_compiling():
+            self._watch.before_step(self.param_groups)
         if any(group["nonfinite"] == "raise" for group in self.param_groups):
             self._check_finite(updates)
         shared = [update for update in updates if update.reduce_over]
@@ -235,6 +251,9 @@ class Nero(RelativeOptimizer):
                 operator.step_(mine)
             else:
                 self._backends[name].step_(mine)
+        if not torch.compiler.is_compiling():
+            self._watch.after_step()
+            self._has_judged = False
 
     def _check_finite(self, updates: list[Update]) -> None:
         """Raise, on all ranks or on none, if a gradient is not finite.

@@ -1,0 +1,186 @@
+"""Tell trained weights from fresh ones, and warn before the default constraint changes them.
+
+Weights count as trained if most of them lie in layers whose `training_score` is above the threshold. The
+whole model is asked, then each of its top-level children, because a trained body may carry a larger head.
+Layers that obey the constraint already, because Nero trained them, are passed over. Blocks of some layers
+stand for all.
+"""
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensor
+
+from nero.core.neurons import neurons_from_options
+from nero.core.sharding import is_sharded, to_local
+from nero.core.sphere import Sphere
+from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
+from nero.core.warn import warn_user
+
+Group: TypeAlias = Mapping[str, Any]
+
+DEFAULT = Sphere()
+"""The constraint of whoever chose none: equal to `BALANCED`, but another object, so that a choice shows."""
+MIN_CHANGE = 0.1  # by less, relatively, rounded and averaged weights are off the constraint
+MIN_LAYERS = 4  # of a child that is judged by itself
+NUM_PICKS, NUM_CHILDREN = 21, 5
+# Torch works on so few numbers in one thread, where waiting for busy cores could cost more than the work.
+NUM_NUMBERS, BLOCK = 30_720, (160, 192)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The neurons of one parameter."""
+
+    name: str
+    param: Tensor
+    weight: Tensor
+    """What this rank holds of the parameter, viewed so that `fan_in_dims` applies."""
+    fan_in_dims: tuple[int, ...]
+
+    def rows(self, num_rows: int, num_columns: int) -> Tensor:
+        """Return evenly spaced neurons, and the first weights of each, as a matrix on the CPU."""
+        neuron_dims = [d for d in range(self.weight.ndim) if d not in self.fan_in_dims]
+        weight = self.weight.detach().permute(*neuron_dims, *self.fan_in_dims)
+        for d in range(len(neuron_dims)):
+            kept = min(weight.shape[d], max(num_rows, 1))
+            places = slice(None, None, weight.shape[d] // kept)
+            weight = weight[(slice(None),) * d + (places,)].narrow(d, 0, kept)
+            num_rows //= kept
+        for d in reversed(range(len(neuron_dims), weight.ndim)):
+            kept = min(weight.shape[d], max(num_columns, 1))
+            weight = weight.narrow(d, 0, kept)
+            num_columns //= kept
+        return weight.flatten(len(neuron_dims)).flatten(0, -2).cpu()
+
+
+def layers_of(
+    groups: Iterable[Group], constraint: Sphere | None = None, *, known: Container[Tensor] = ()
+) -> list[Layer]:
+    """Return the layers that can be judged, of the groups for which nobody chose a constraint.
+
+    They are trainable and large enough, and no other rank has a part of their neurons.
+
+    Args:
+        groups: param groups.
+        constraint: that of groups without one.
+        known: parameters to pass over.
+    """
+    layers = []
+    for group in groups:
+        if group.get("constraint", constraint) is not DEFAULT:
+            continue
+        names = group.get("param_names") or [""] * len(group["params"])
+        for name, param in zip(names, group["params"], strict=True):
+            if not param.requires_grad or param.is_meta or param in known:
+                continue
+            neurons = neurons_from_options(group, param.shape)
+            if is_sharded(param):
+                from nero.distributed import fan_in_mesh_dims
+
+                if fan_in_mesh_dims(param, neurons):
+                    continue
+            weight = neurons.view(to_local(param))
+            size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
+            if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
+                layers.append(Layer(name, param, weight, neurons.fan_in_dims))
+    return layers
+
+
+@torch.no_grad()
+def warn_if_trained(layers: Sequence[Layer]) -> bool:
+    """Warn if these layers, or those of one child, are trained and not on the constraint.
+
+    Returns:
+        Whether it did.
+    """
+    change_of, is_trained = cache(_change), cache(_is_trained)
+    for part, members in _parts(layers) if layers else ():
+        off = [layer for layer in _picks(members) if _ratio(change_of(layer)) > MIN_CHANGE]
+        # Most of the weights and most of the layers: a large table of sinusoids is no trained network.
+        if all(2 * sum(map(is_trained, each)) > len(each) for each in (off, {*off})):
+            total = [sum(each) for each in zip(*map(change_of, off), strict=True)]
+            warn_user(
+                f"{part} look trained, and the default constraint changes them by {_ratio(total):.0%}: "
+                'it projects every neuron to mean zero and norm one. Pass constraint="initial" to '
+                'fine-tune them, which changes nothing now, or constraint="balanced" to project them '
+                "anyway"
+            )
+            return True
+    return False
+
+
+class LoadWatch:
+    """Warns at the first step after trained weights were loaded.
+
+    Torch counts the writes to a tensor. If a count has changed since the last step, and before the first
+    step, the weights are judged as at construction.
+    """
+
+    def __init__(self) -> None:
+        self._params: list[Tensor] | None = None
+        self._versions: list[int] = []
+
+    def before_step(self, groups: Iterable[Group], constraint: Sphere | None = None) -> None:
+        """Judge the weights of these groups if somebody has written to them."""
+        if self._params is not None and self._versions == [*map(_version, self._params)]:
+            return
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return  # a graph cannot bring weights to the CPU
+        layers = layers_of(groups, constraint)
+        watched = [] if warn_if_trained(layers) else [layer.param for layer in layers]
+        self._params = watched[:: len(watched) // 32 + 1]
+
+    def after_step(self) -> None:
+        """Take the counts as the step has left them."""
+        self._versions = [*map(_version, self._params or [])]
+
+
+_version = attrgetter("_version")
+
+
+def _parts(layers: Sequence[Layer]) -> list[tuple[str, Sequence[Layer]]]:
+    """Return the whole, then its largest top-level children, each with what the warning calls it."""
+    paths = [layer.name.split(".") for layer in layers]
+    depth = 0  # of the modules that are each other's only child
+    while all(len(path) > depth + 1 and path[depth] == paths[0][depth] for path in paths):
+        depth += 1
+    children: dict[str, list[Layer]] = {}
+    for layer, path in zip(layers, paths, strict=True):
+        children.setdefault(".".join(path[: depth + 1]), []).append(layer)
+    large = [(name, found) for name, found in children.items() if len(found) >= MIN_LAYERS]
+    large.sort(key=lambda child: -sum(layer.weight.numel() for layer in child[1]))
+    named = [(f"the weights of `{name}`", found) for name, found in large[:NUM_CHILDREN]]
+    return [("the weights", layers), *named]
+
+
+def _picks(layers: Sequence[Layer]) -> list[Layer]:
+    """Return layers in proportion to their sizes, so that half of them hold half of the weights."""
+    ends = torch.tensor([layer.weight.numel() for layer in layers], dtype=torch.int64).cumsum(0)
+    places = (2 * torch.arange(NUM_PICKS) + 1) * ends[-1:] // (2 * NUM_PICKS)
+    return [layers[i] for i in torch.searchsorted(ends, places, right=True).tolist()]
+
+
+def _ratio(change: Sequence[float]) -> float:
+    return math.sqrt(change[0] / change[1]) if change[1] else 0.0
+
+
+def _change(layer: Layer) -> tuple[float, float]:
+    """Return the mean squares of what projection changes, and of the weights, from some whole rows."""
+    fan_in = math.prod(layer.weight.shape[d] for d in layer.fan_in_dims)
+    rows = layer.rows(min(16, NUM_NUMBERS // fan_in), fan_in).double()
+    size = rows.square().sum(1)
+    centred = (rows - rows.mean(1, keepdim=True)).square().sum(1)
+    # ||w - c/||c|| ||^2 = ||w||^2 - 2 ||c|| + 1, for c the centred row; constant rows stay
+    changed = torch.where(centred > 1e-12 * size, size - 2 * centred.sqrt() + 1, 0.0).clamp(min=0)
+    return changed.sum().item() / rows.numel(), size.sum().item() / rows.numel()
+
+
+def _is_trained(layer: Layer) -> bool:
+    return training_score(layer.rows(*BLOCK)) > THRESHOLD

@@ -314,6 +314,11 @@ def test_stochastic_rounding_keeps_the_mean_turn_of_bfloat16():
     assert mean_turn(torch.bfloat16, stochastic_rounding=True) == pytest.approx(exact, rel=0.02)
 
 
+def one_row(weight):
+    """A group of one neuron, which its shape alone does not tell."""
+    return {"params": [nn.Parameter(weight[None].clone())], "role": "neuron"}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fan_in", [3, 27, 64, 147, 768, 784, 3000])
 def test_a_row_does_not_depend_on_its_neighbours(fan_in, dtype):
@@ -322,7 +327,7 @@ def test_a_row_does_not_depend_on_its_neighbours(fan_in, dtype):
     grad = torch.randn(40, fan_in).to(dtype)
     grad[3], grad[8], weight[20], grad[30] = 0, math.inf, 0.5, grad[30] * 1e-12
     whole = Nero([nn.Parameter(weight.clone())], fused=True, constraint="none")
-    alone = [Nero([nn.Parameter(w[None].clone())], fused=True, constraint="none") for w in weight]
+    alone = [Nero([one_row(w)], fused=True, constraint="none") for w in weight]
     for _ in range(3):
         for optimizer, g in zip([whole, *alone], [grad, *grad[:, None]], strict=True):
             optimizer.param_groups[0]["params"][0].grad = g.clone()

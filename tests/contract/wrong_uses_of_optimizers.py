@@ -54,7 +54,6 @@ PARAMS = [
         "Nero(model).add_param_group({'params': [('x', params[0])]})",
         "more than one parameter group",
     ),
-    ("Nero(model).add_param_group({'params': [nn.Parameter(w)]})", "names"),
     ("Madam(None)", "params"),
     ("Madam(nn.Linear)", "Linear.*instance|class"),
     ("Lamb(frozen)", "no parameter requires a gradient"),

@@ -121,6 +121,28 @@ class TestIterators:
         assert steps == [1, 2, 3, 4]
 
 
+class TestPartsOfAModel:
+    def test_iterators_in_groups_lead_to_their_modules(self):
+        net = model()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optimizer = nero.Nero(
+                [
+                    {"params": net[:2].parameters(), "lr": 0.001},
+                    {"params": net[2].parameters()},
+                ]
+            )
+        assert neurons_of(optimizer, net) == EXPECTED
+        assert [group["lr"] for group in optimizer.param_groups] == [0.001] * 3 + [0.01] * 2
+
+    @pytest.mark.parametrize("params", [lambda m: m.parameters(), lambda m: [*m.parameters()]])
+    def test_group_can_be_added_to_named_ones(self, params):
+        net = model()
+        optimizer = nero.Nero(net[:2])
+        optimizer.add_param_group({"params": params(nero.annotate(net[2]))})
+        assert neurons_of(optimizer, net) == EXPECTED
+
+
 class TestAnnotated:
     def test_groups_of_a_trainer_keep_their_layouts(self):
         net = nero.annotate(model())

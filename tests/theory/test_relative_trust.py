@@ -30,7 +30,7 @@ def test_a_chain_of_numbers_has_closed_forms():
     weights, steps = (2.0, -0.5, 3.0), (0.1, 0.02, -0.6)
     model = Chain(*weights)
     update = {f"layers.{i}": torch.tensor([[x]], dtype=torch.float64) for i, x in enumerate(steps)}
-    trust = relative_trust(model, lambda chain: chain().sum(), update)
+    trust = relative_trust(model, lambda chain: chain().sum(), update, roles=ALL_ROLES)
     ratios = [step / weight for step, weight in zip(steps, weights, strict=True)]
     for i, layer in enumerate(trust.layers):
         # The gradient of a factor is the product of the others.
@@ -50,7 +50,7 @@ def test_a_product_that_only_grows_reaches_the_right_side():
     model = Chain(2.0, 5.0, 3.0)
     update = {"layers.1": torch.tensor([[0.5]]), "layers.2": torch.tensor([[0.6]])}
     update |= {"layers.0": torch.zeros(1, 1)}
-    layer = relative_trust(model, lambda chain: chain().sum(), update).layers[0]
+    layer = relative_trust(model, lambda chain: chain().sum(), update, roles=ALL_ROLES).layers[0]
     assert layer.gradient_change == pytest.approx(layer.trust, rel=1e-12)
     assert math.isnan(layer.cosine)
     assert layer.is_stable  # it does not move

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWarning, is_broadcast
 from nero.core.warn import warn_user
-from nero.layout.groups import Overrides, resolve
+from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
 
 _MARK = "_nero_layout"
@@ -119,11 +119,14 @@ def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dic
     params = group.get("params")
     if any(key in group for key in LAYOUT_KEYS) or params is None or isinstance(params, set):
         return [group]  # it says itself, or will be refused
+    known = _of_model(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
     parts: dict[Layout | None, list[Any]] = {}
     for place, item in enumerate(params):
         name, param = item if isinstance(item, tuple) else (f"number {place}", item)
-        layout = _known(param) if isinstance(param, Tensor) else None
+        layout = None
+        if isinstance(param, Tensor):
+            layout = known[param] if param in known else _known(param)
         if layout is None and isinstance(param, Tensor) and not is_broadcast(param.shape):
             guessed.append((f"`{name}`" if isinstance(item, tuple) else name, param))
         parts.setdefault(layout, []).append(item)
@@ -134,6 +137,15 @@ def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dic
 
 def _options(layout: Layout | None) -> dict[str, Any]:
     return {"role": None} if layout is None else layout.as_options()
+
+
+def _of_model(model: nn.Module | None) -> dict[Tensor, Layout]:
+    """Return the layouts of a model whose parameters are a whole group, as in transfer learning."""
+    if model is None:
+        return {}
+    found = [each for each, _, _ in resolve(model, ())]
+    warn_of_guesses(found)
+    return {each.param: each.layout for each in found}
 
 
 def _known(param: Tensor) -> Layout | None:

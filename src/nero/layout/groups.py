@@ -45,7 +45,7 @@ def param_groups(
     """
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     resolved = resolve(model, overrides, example)
-    _warn_of_guesses([found for found, _, _ in resolved])
+    warn_of_guesses([found for found, _, _ in resolved])
     for found, index, options in resolved:
         key = (found.layout, index)
         group = groups.setdefault(key, {"params": [], **found.layout.as_options(), **options})
@@ -53,7 +53,7 @@ def param_groups(
     return list(groups.values())
 
 
-def _warn_of_guesses(found: Sequence[NamedLayout]) -> None:
+def warn_of_guesses(found: Sequence[NamedLayout]) -> None:
     """Say which neurons only a shape speaks for; where every element stands alone, a guess does no harm."""
     guessed = [each for each in found if each.is_guess and each.layout.neuron_dims is not None]
     if guessed:

@@ -32,6 +32,7 @@ from nero.optim.checks import (
     check_overrides,
     check_param,
     check_params,
+    named_like,
     named_params,
     param_name,
     raise_sparse,
@@ -157,7 +158,7 @@ class RelativeOptimizer(Optimizer):
         try:
             # Everything is checked before anything is projected.
             for part in with_layouts([param_group]) if is_group else [param_group]:
-                super().add_param_group(part)
+                super().add_param_group(named_like(self.param_groups, part))
                 group = self.param_groups[-1]
                 warn_ignored(group, self.option_hints)
                 self._check_group(group)

@@ -124,6 +124,18 @@ def param_name(group: Mapping[str, Any], place: int) -> str:
     return f"parameter {place} of shape {tuple(group['params'][place].shape)}"
 
 
+def named_like(groups: Sequence[Mapping[str, Any]], group: Any) -> Any:
+    """Return a new group with names if the others have them: torch wants all groups alike."""
+    is_group = isinstance(group, Mapping) and isinstance(group["params"], list)
+    if not is_group or not groups or "param_names" not in groups[0]:
+        return group
+    named = [
+        item if isinstance(item, tuple) else (f"group {len(groups)}, parameter {place}", item)
+        for place, item in enumerate(group["params"])
+    ]
+    return {**group, "params": named}
+
+
 def warn_no_foreach(foreach: bool | None) -> None:
     """Warn a caller who asks for an implementation that does not exist."""
     if foreach:

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_map_only
 
+from nero.layout.observation.known import KnownValues
 from nero.layout.observation.observer import Observer
 from nero.layout.observation.sightings import Seen, summarised
 
@@ -60,10 +61,11 @@ def observe(model: nn.Module, example: Any) -> Observation:
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_mode:
         fakes = {name: _fake(tensor, device) for name, tensor in tensors.items()}
-        run = _runner(model, example, device)
     # Some modules keep a parameter elsewhere too, such as in a list: then it is met as it is.
     both = {name: [param, fakes[name]] for name, param in params.items()}
     observer = Observer(both)
+    with fake_mode:
+        run = _runner(model, example, device, observer.known)
     hook = model.register_forward_pre_hook(
         lambda _, args, kwargs: observer.mark((args, kwargs), (), is_data=True), with_kwargs=True
     )
@@ -97,13 +99,16 @@ def _fake(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
-def _runner(model: nn.Module, example: Any, device: torch.device) -> Callable[[], object]:
+def _runner(
+    model: nn.Module, example: Any, device: torch.device, known: KnownValues
+) -> Callable[[], object]:
     """Return what runs the model on a stand-in of the example."""
     if callable(example):
         return lambda: example(model)
     example = dict(example) if isinstance(example, Mapping) else example
-    example = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
-    args, kwargs = _arguments(model, example)
+    fake = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
+    known.put_integers(fake, example)
+    args, kwargs = _arguments(model, fake)
     return lambda: model(*args, **kwargs)
 
 

@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from nero.core.neurons import Role
 from nero.layout.observation.axes import axes_of
+from nero.layout.observation.known import KnownValues
 from nero.layout.observation.sightings import Sighting, Source
 
 
@@ -65,6 +66,7 @@ class Observer(TorchDispatchMode):
         self.sightings: dict[str, list[Sighting]] = {name: [] for name in params}
         self.invented: Counter[str] = Counter()
         """Operations whose outcome depends on values, which do not exist: how often one was invented."""
+        self.known = KnownValues()
         self._origins: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
         for name, tensors in params.items():
             for tensor in tensors:
@@ -80,9 +82,12 @@ class Observer(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         name = name if name.endswith("__") else name.rstrip("_")
-        out = invent(self, func, name, args)
+        known = self.known.outcome(func, name, args, kwargs)
+        out = invent(self, func, name, args, known)
         if out is None:
             out = func(*args, **kwargs)
+        if known is not None:
+            self.known.put(out, known)
         if func.namespace == "prim" or not tensors_in(out):
             return out  # a question about a tensor, not a use of it
         call = Call(func, name, args, kwargs, out)

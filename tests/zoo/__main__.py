@@ -1,4 +1,4 @@
-"""Run the zoo: `python -m tests.zoo [--kind base|causal|...] [--half first|second] [--types a,b] [--jobs N]`.
+"""Run the zoo: `python -m tests.zoo [--kind base|causal|...] [--half first|second] [--jobs N]`.
 
 What was studied is kept in runs/zoo.jsonl, so that a run that was interrupted goes on; `--again` names the
 models to study again: all, or those that failed, or those where registry and observation differ. The

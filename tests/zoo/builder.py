@@ -9,9 +9,16 @@ import transformers
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
+from tests.zoo.settings import DEEP
 from tests.zoo.settings import options_of as _options
 
 NUM_LAYERS = 2
+REAL = (
+    *("mimi", "mimi_encoder", "mimi_decoder", "encodec", "kyutai_speech_to_text"),
+    *("pocket_tts_audio_tokenizer", "pocket_tts_audio_tokenizer_encoder"),
+    "pocket_tts_audio_tokenizer_decoder",
+)
+"""Models whose buffers hold sizes, which the meta device forgets."""
 _COUNTS = (
     *("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_encoder_layers"),
     *("num_decoder_layers", "encoder_layers", "decoder_layers", "depth", "num_blocks"),
@@ -27,7 +34,7 @@ def build(model_type: str, cls: str) -> tuple[nn.Module, str]:
     failures = []
     for how, config in _configs(model_type, getattr(transformers, cls)):
         try:
-            with torch.device("meta"):
+            with torch.device("cpu" if model_type in REAL else "meta"):
                 return getattr(transformers, cls)(config).eval(), how
         except Exception as failure:
             failures.append(failure)
@@ -36,6 +43,8 @@ def build(model_type: str, cls: str) -> tuple[nn.Module, str]:
 
 def _configs(model_type: str, cls: Any) -> Iterator[tuple[str, PreTrainedConfig]]:
     default = _of_class(CONFIG_MAPPING[model_type](**_options(model_type)), cls)
+    if model_type in DEEP:
+        yield "default", default
     for how, is_deep, is_filled in (
         ("two layers", True, False),
         ("two layers, gaps filled", True, True),
@@ -66,6 +75,8 @@ def _fill(config: PreTrainedConfig) -> None:
     heads = getattr(config, "num_attention_heads", None)
     size = getattr(config, "hidden_size", None)
     numbers = {"num_key_value_heads": heads, "vocab_size": 1000, "pad_token_id": 0}
+    numbers |= {"dropout_rate": 0.0}
+    numbers |= {"rope_theta": 10000.0, "attention_dropout": 0.0}
     if heads and size:
         numbers["head_dim"] = size // heads
     for name, filled in numbers.items():

@@ -1,4 +1,34 @@
-"""Where registry and observation differ and the registry is right, or neither can be: reviewed, with reasons."""
+"""Where registry and observation differ, and neither is wrong or the registry is preferable: reviewed."""
 
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-"""From the owner's class and the parameter's name (``*`` matches) to the reason."""
+from typing import NamedTuple
+
+
+class Excepted(NamedTuple):
+    """Parameters that may differ."""
+
+    owner: str
+    """The class of the module that holds them; ``*`` matches."""
+    name: str
+    """Their names in the model, which end so."""
+    reason: str
+
+
+_ONE_ROW = "an Embedding of one row that is added to all tokens: as a term it looks like a bias"
+_ANCHORS = (
+    "anchor boxes in an Embedding, four numbers each: rows by its class, single numbers by use"
+)
+
+EXCEPTIONS = (
+    Excepted(
+        "*", "_bias", "a table with a row of biases per expert: only its name tells it from vectors"
+    ),
+    Excepted("Embedding", "point_embed*.weight", _ONE_ROW),
+    Excepted("Embedding", "no_mask_embed.weight", _ONE_ROW),
+    Excepted("Embedding", "not_a_point_embed.weight", _ONE_ROW),
+    Excepted("Embedding", "reference_point*.weight", _ANCHORS),
+    Excepted(
+        "RoFormerSinusoidalPositionalEmbedding",
+        "weight",
+        "sines in an Embedding, never trained, by which queries and keys are rotated",
+    ),
+)

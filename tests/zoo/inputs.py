@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from tests.zoo.builder import sub_configs
+from tests.zoo.rarities import BATCH, FRAMES, FRAMES_FIRST, GRID, OWN, TOKENS, data, ids
 
-BATCH, TOKENS, FRAMES, GRID = 2, 16, 4, 8
 TEXT = (
     *("input_ids", "decoder_input_ids", "token_type_ids", "bbox", "inputs_embeds", "entity_ids"),
     *("entity_position_ids", "xpath_tags_seq", "xpath_subs_seq", "input_shape_ids"),
@@ -23,12 +23,25 @@ TEXT = (
 IMAGE = (
     *("pixel_values", "image_grid_thw", "grid_thw", "image_sizes", "pixel_attention_mask", "image"),
     *("image_pixel_values", "spatial_shapes", "pixel_position_ids", "image_position_ids"),
-    *("aspect_ratio_ids", "aspect_ratio_mask", "target_sizes", "flattened_patches", "image_patches"),
+    *(
+        "aspect_ratio_ids",
+        "aspect_ratio_mask",
+        "target_sizes",
+        "flattened_patches",
+        "image_patches",
+    ),
     *("high_res_pixel_values", "pixel_values_local", "num_local_patches", "visual_embeds"),
 )
 VIDEO = ("pixel_values_videos", "video_grid_thw", "video_position_ids", "image_sizes_videos")
 AUDIO = (
-    *("input_features", "input_values", "input_features_mask", "audio_mel", "audio_mel_mask"),
+    *(
+        "input_features",
+        "input_values",
+        "input_features_mask",
+        "audio_mel",
+        "audio_mel_mask",
+        "is_longer",
+    ),
     *("audio_input_features", "feature_attention_mask", "audio_codes", "audio_input_ids"),
 )
 MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO, "audio": AUDIO}
@@ -60,7 +73,13 @@ def _variants(model: nn.Module, signature: Any) -> list[str]:
     name = type(model).__name__.lower()
     if any(n in signature for n in ("image_grid_thw", "grid_thw")):
         return ["patches"]
-    if "video" in name or "vjepa" in name or "vivit" in name or "timesformer" in name:
+    if (
+        getattr(model.config, "model_type", "") in FRAMES_FIRST
+        or "video" in name
+        or "vjepa" in name
+        or "vivit" in name
+        or "timesformer" in name
+    ):
         return ["frames", "image", "patches"]
     return ["image", "frames", "patches", "sequence"]
 
@@ -84,9 +103,15 @@ class _Maker:
             if make is not None and (is_required or name in _WANTED):
                 made[name] = make()
         model_type = getattr(self.config, "model_type", "")
-        own = getattr(self, f"for_{model_type.replace('-', '_').replace('.', '_')}", None)
-        if own is not None:
-            made |= own(made)
+        if model_type in OWN:
+            made |= OWN[model_type](self.config)
+        features = made.get("input_features")
+        if features is not None and "input_features_mask" in self.signature:
+            is_first = self.variant == "image" and model_type not in OWN
+            frames = features.shape[-1] if is_first else features.shape[1]
+            made["input_features_mask"] = torch.ones(BATCH, frames, dtype=torch.bool)
+        if "use_cache" in self.signature:
+            made["use_cache"] = False
         return {name: value for name, value in made.items() if value is not None}
 
     # text
@@ -200,23 +225,14 @@ class _Maker:
             return data(BATCH, channels or 1, 16000)
         return data(BATCH, 16000)
 
-    def make_input_features_mask(self) -> Tensor:
-        features = self.make_input_features()
-        frames = features.shape[-1] if self.variant == "image" else features.shape[1]
-        return torch.ones(BATCH, frames, dtype=torch.bool)
-
-    make_audio_mel_mask = make_input_features_mask
+    def make_audio_mel_mask(self) -> Tensor:
+        return torch.zeros(BATCH, self.make_audio_mel().shape[1], dtype=torch.bool)
 
     def make_latents(self) -> Tensor:
         return data(BATCH, self.hidden_size(self.config), TOKENS)
 
     def make_audio_codes(self) -> Tensor:
         return ids(BATCH, number(self.config, "num_quantizers", "num_codebooks", default=8), TOKENS)
-
-    # models of their own kind
-
-    def for_csm(self, made: dict[str, Any]) -> dict[str, Any]:
-        return {"input_ids": ids(BATCH, TOKENS, self.config.num_codebooks), "input_values": None}
 
     # time series
 
@@ -244,21 +260,106 @@ class _Maker:
         length = number(self.config, "prediction_length", default=24)
         return data(BATCH, length, number(self.config, "num_time_features", default=0))
 
+    # what few models take
+
+    def make_inputs(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.d_model)
+
+    def make_spatial_shapes(self) -> Tensor:
+        return torch.tensor([[GRID, GRID]] * BATCH)
+
+    def make_pixel_attention_mask(self) -> Tensor:
+        return torch.ones(BATCH, GRID * GRID, dtype=torch.long)
+
+    def make_encoder_hidden_states(self) -> Tensor:
+        return data(BATCH, TOKENS, number(self.config, "encoder_hidden_size", default=768))
+
+    def make_classes_structure(self) -> Tensor:
+        return torch.tensor([1] * BATCH)
+
+    def make_merge_sizes(self) -> Tensor:
+        return torch.tensor([1])
+
+    make_image_merge_sizes = make_video_merge_sizes = make_merge_sizes
+
+    def make_freq(self) -> list[int]:
+        return [0] * BATCH
+
+    def make_past_values_padding(self) -> Tensor:
+        return torch.zeros(BATCH, self.make_past_values().shape[1])
+
+    def make_visual_feats(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.visual_feat_dim)
+
+    def make_visual_pos(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.visual_pos_dim)
+
+    def make_visual_embeds(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.visual_embedding_dim)
+
+    def make_states(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.state_dim)
+
+    def make_actions(self) -> Tensor:
+        return data(BATCH, TOKENS, self.config.act_dim)
+
+    def make_rewards(self) -> Tensor:
+        return data(BATCH, TOKENS, 1)
+
+    make_returns_to_go = make_rewards
+
+    def make_timesteps(self) -> Tensor:
+        return ids(BATCH, TOKENS)
+
+    def make_entity_ids(self) -> Tensor:
+        return ids(BATCH, 3)
+
+    def make_entity_position_ids(self) -> Tensor:
+        return ids(BATCH, 3, 5)
+
+    def make_xpath_tags_seq(self) -> Tensor:
+        return ids(BATCH, TOKENS, self.config.max_depth)
+
+    make_xpath_subs_seq = make_xpath_tags_seq
+
+    def make_high_res_pixel_values(self) -> Tensor:
+        return data(BATCH, 3, 1024, 1024)
+
+    def make_action_embeds(self) -> Tensor:
+        return data(BATCH, TOKENS, number(self.config, "max_action_dim", default=32))
+
+    def make_context_hidden_states(self) -> Tensor:
+        return data(BATCH, TOKENS, self.hidden_size(self.config))
+
+    def make_structure_feats(self) -> None:
+        return None
+
+    def make_input_boxes(self) -> Tensor:
+        return data(BATCH, 1, 4)
+
+    def make_input_points(self) -> Tensor:
+        return data(BATCH, 1, 1, 2)
+
+    def make_input_labels(self) -> Tensor:
+        return torch.ones(BATCH, 1, 1, dtype=torch.long)
+
 
 _WANTED = {
     *("input_ids", "decoder_input_ids", "bbox", "pixel_values", "image_grid_thw", "image"),
-    *("pixel_values_videos", "video_grid_thw", "mm_token_type_ids", "input_features", "input_values"),
+    *(
+        "pixel_values_videos",
+        "video_grid_thw",
+        "mm_token_type_ids",
+        "input_features",
+        "input_values",
+    ),
     *("image_pixel_values", "future_values", "future_time_features", "audio_input_features"),
+    *("spatial_shapes", "visual_feats", "visual_pos", "visual_embeds", "states", "actions"),
+    *("rewards", "returns_to_go", "timesteps", "entity_ids", "entity_position_ids"),
+    *("xpath_tags_seq", "xpath_subs_seq", "high_res_pixel_values", "input_points", "input_labels"),
+    *("image_merge_sizes", "video_merge_sizes"),
 }
 """Optional arguments that are given wherever there are any."""
-
-
-def data(*shape: int) -> Tensor:
-    return torch.empty(shape, device="meta")
-
-
-def ids(*shape: int) -> Tensor:
-    return torch.ones(shape, dtype=torch.long)
 
 
 def value(config: PreTrainedConfig, *names: str, default: Any) -> Any:

@@ -53,6 +53,9 @@ def counts(results: list[Result]) -> dict[str, Any]:
         "tried": len(results),
         "built": len(built),
         "completed_a_pass": sum(not has_failed(each) for each in built),
+        "completed_in_towers_only": sum(
+            has_failed(each) and not all(each["passes"].values()) for each in built
+        ),
         "seen_whole": sum(
             bool(each["params"]) and all(p["verdict"] != "unseen" for p in each["params"])
             for each in built
@@ -75,7 +78,8 @@ def counts(results: list[Result]) -> dict[str, Any]:
 
 def has_failed(result: Result) -> bool:
     """Whether no pass came to its end."""
-    return "error" in result or all(result["passes"].values())
+    passes = {n: e for n, e in result["passes"].items() if not n.startswith("tower")}
+    return "error" in result or all(passes.values())
 
 
 def differences(results: Iterable[Result], *, excepted: bool = False) -> dict[str, Any]:
@@ -83,25 +87,27 @@ def differences(results: Iterable[Result], *, excepted: bool = False) -> dict[st
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for each in results:
         for param in each.get("params", []):
-            if param["verdict"] == "differs" and bool(exception(param)) == excepted:
+            why = exception(param)
+            if param["verdict"] == "differs" and bool(why) == excepted:
                 words = f"{param['by']}: {param['layout']}; seen: {', '.join(param['seen'])}"
-                found[".".join(param["owner"])][words] += 1
-    if not excepted:
-        return {key: dict(sorted(each.items())) for key, each in sorted(found.items())}
-    return {
-        key: {"parameters": sum(each.values()), "why": _reason(*key.split(".", 1))}
-        for key, each in sorted(found.items())
-    }
+                found[_key(param)][why or words] += 1
+    return {key: dict(sorted(each.items())) for key, each in sorted(found.items())}
+
+
+def _key(param: dict[str, Any]) -> str:
+    """Return the class that holds a parameter and its name; for layers of torch the layer's name too."""
+    owner, name = param["owner"]
+    if owner in ("Embedding", "Linear", "Conv1d", "Conv2d"):
+        path = [part for part in param["name"].split(".")[:-1] if not part.isdigit()]
+        return f"{owner} {'.'.join(path[-1:])}.{name}"
+    return f"{owner}.{name}"
 
 
 def exception(param: dict[str, Any]) -> str:
     """Return why a difference is none, or nothing."""
-    return _reason(*param["owner"])
-
-
-def _reason(owner: str, name: str) -> str:
-    for (cls, pattern), reason in EXCEPTIONS.items():
-        if fnmatch.fnmatchcase(owner, cls) and fnmatch.fnmatchcase(name, pattern):
+    for owner, name, reason in EXCEPTIONS:
+        is_owner = fnmatch.fnmatchcase(param["owner"][0], owner)
+        if is_owner and fnmatch.fnmatchcase(param["name"], f"*{name}"):
             return reason
     return ""
 

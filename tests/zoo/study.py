@@ -4,6 +4,7 @@ import time
 from typing import Any, TypeAlias
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from nero.layout import infer_layouts
 from nero.layout.infer import NamedLayout
@@ -28,15 +29,12 @@ def study(entry: Entry) -> dict[str, Any]:
     begun = time.perf_counter()
     found = infer_layouts(model)
     names = {each.name for each in found}
-    seen: dict[str, list[Seen]] = {}
+    sights = Sights()
     try:
-        inputs, result["passes"]["all"] = _best(model, variants(model), seen)
-        for name, part in parts(inputs):
-            if names <= {*seen} or time.perf_counter() - begun > MAX_SECONDS:
-                break
-            result["passes"][name], _ = _watch(model, part, seen)
+        result["passes"] = _passes(model, names, sights)
     except Exception as failure:
         result["passes"]["inputs"] = words(failure)
+    seen = {name: sights.of(name) for name in names}
     result["seconds"] = round(time.perf_counter() - begun, 2)
     owners = {
         f"{path}.{name}" if path else name: (type(module).__name__, name)
@@ -44,7 +42,7 @@ def study(entry: Entry) -> dict[str, Any]:
         for name, _ in module.named_parameters(recurse=False)
     }
     result["params"] = [
-        {"name": each.name, "owner": owners[each.name], **compared(each, seen.get(each.name, []))}
+        {"name": each.name, "owner": owners[each.name], **compared(each, seen[each.name])}
         for each in found
     ]
     return result
@@ -53,27 +51,61 @@ def study(entry: Entry) -> dict[str, Any]:
 Inputs: TypeAlias = dict[str, Any]
 
 
-def _best(
-    model: nn.Module, forms: list[Inputs], seen: dict[str, list[Seen]]
-) -> tuple[Inputs, str]:
-    """Return the first form of the inputs with which a pass completes, or that which shows most."""
-    tried = []
-    for inputs in forms:
-        error, count = _watch(model, inputs, seen)
-        tried.append((bool(error), -count, len(tried), inputs, error))
-        if not error:
-            break
-    *_, inputs, error = min(tried)
-    return inputs, error
+class Sights:
+    """What several passes showed; those that stopped early only count where no other was."""
+
+    def __init__(self) -> None:
+        self.whole: dict[str, list[Seen]] = {}
+        self.partial: dict[str, list[Seen]] = {}
+
+    def of(self, name: str) -> list[Seen]:
+        """Return what was seen of a parameter."""
+        return self.whole.get(name) or self.partial.get(name, [])
+
+    def watch(self, model: nn.Module, inputs: Inputs, prefix: str = "") -> tuple[str, int]:
+        """Run one pass, and return why it stopped and how many parameters it showed."""
+        observation = observe(model, inputs)
+        kept = self.partial if observation.error else self.whole
+        for name, each in observation.seen.items():
+            if each.layouts:
+                kept.setdefault(prefix + name, []).append(each)
+        return observation.error[:200], len(observation.seen)
+
+    def best(self, model: nn.Module, prefix: str = "") -> tuple[Inputs, str]:
+        """Watch the first form of the inputs with which a pass completes, or that which shows most."""
+        tried = []
+        for inputs in variants(model):
+            error, count = self.watch(model, inputs, prefix)
+            tried.append((bool(error), -count, len(tried), inputs, error))
+            if not error:
+                break
+        *_, inputs, error = min(tried)
+        return inputs, error
 
 
-def _watch(model: nn.Module, inputs: Inputs, seen: dict[str, list[Seen]]) -> tuple[str, int]:
-    """Run one pass, and return why it stopped and how many parameters it showed."""
-    observation = observe(model, inputs)
-    for name, each in observation.seen.items():
-        if each.layouts:
-            seen.setdefault(name, []).append(each)
-    return observation.error[:200], len(observation.seen)
+def _passes(model: nn.Module, names: set[str], sights: Sights) -> dict[str, str]:
+    """Run a model on all of its inputs, then on parts of them, then tower by tower; return the errors."""
+    begun = time.perf_counter()
+    inputs, error = sights.best(model)
+    errors = {"all": error}
+
+    def is_done() -> bool:
+        is_late = time.perf_counter() - begun > MAX_SECONDS
+        return names <= {*sights.whole} or is_late
+
+    for name, part in parts(inputs):
+        if not is_done():
+            errors[name], _ = sights.watch(model, part)
+    towers = [
+        (path, module)
+        for path, module in model.named_modules()
+        if path and isinstance(module, PreTrainedModel)
+    ]
+    for path, tower in towers:
+        unseen = [n for n in names if n.startswith(f"{path}.") and n not in sights.whole]
+        if unseen and not is_done():
+            _, errors[f"tower {path}"] = sights.best(tower, f"{path}.")
+    return errors
 
 
 def compared(each: NamedLayout, seen: list[Seen]) -> dict[str, Any]:

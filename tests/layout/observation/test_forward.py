@@ -67,6 +67,45 @@ def test_values_that_decide_are_invented():
     assert observation.invented
 
 
+class Grids(nn.Module):
+    """Cuts a row of patches into images, whose sizes are numbers in the example."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("stride", torch.tensor(2))
+
+    def forward(self, patches, grids):
+        ends = torch.repeat_interleave(grids.prod(-1), grids[:, 0]).cumsum(0)
+        sizes = grids.prod(-1).tolist()
+        images = patches.split(sizes)
+        is_long = grids[:, 1] > 2
+        assert len(ends.unique_consecutive()) == 3
+        assert grids[is_long].shape == (1, 2)
+        assert images[1].view(*grids[1].tolist(), 4).shape == (1, 3, 4)
+        return patches[:: self.stride.item()] @ self.kernel
+
+
+def test_integers_of_the_example_are_known():
+    observation = observe(Grids(), (torch.randn(7, 4), torch.tensor([[2, 2], [1, 3]])))
+    assert not observation.error
+    assert not observation.invented
+    assert observation.seen["kernel"].layouts == (neurons(1),)
+
+
+class Overwrites(InOut):
+    def forward(self, x, sizes):
+        sizes = sizes.clone()
+        sizes[0].copy_(x.long().sum())
+        return x[: sizes.sum().item()] @ self.kernel
+
+
+def test_integers_that_data_overwrite_are_not_known():
+    observation = observe(Overwrites(), (torch.randn(2, 4), torch.tensor([2, 2])))
+    assert not observation.error
+    assert observation.invented == {"_local_scalar_dense": 1}
+
+
 def test_failed_pass_keeps_what_it_saw():
     model = nn.Sequential(InOut(), nn.Linear(7, 2))
     observation = observe(model, torch.randn(2, 4))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.stateless import _reparametrize_module
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from nero.layout.observation.known import KnownValues
@@ -64,6 +65,8 @@ def observe(model: nn.Module, example: Any) -> Observation:
     # Some modules keep a parameter elsewhere too, such as in a list: then it is met as it is.
     both = {name: [param, fakes[name]] for name, param in params.items()}
     observer = Observer(both)
+    for name, buffer in model.named_buffers():
+        observer.known.put_integers(fakes[name], buffer)
     with fake_mode:
         run = _runner(model, example, device, observer.known)
     hook = model.register_forward_pre_hook(
@@ -75,6 +78,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
             _unchanged(model),
             torch.no_grad(),
             _decomposed(),
+            _ValuesOnMeta(),
             _reparametrize_module(model, fakes, tie_weights=True),
             fake_mode,
             observer,
@@ -134,6 +138,19 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         for module, attributes in kept:
             vars(module).clear()
             vars(module).update(attributes)
+
+
+class _ValuesOnMeta(TorchFunctionMode):
+    """Makes small constants elsewhere first: torch forgets the values of those made on the meta device."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        device = kwargs.get("device")
+        if func is torch.tensor and device is not None and torch.device(device).type == "meta":
+            return func(*args, **{**kwargs, "device": "cpu"}).to(device)
+        return func(*args, **kwargs)
 
 
 @contextmanager

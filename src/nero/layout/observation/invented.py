@@ -1,5 +1,6 @@
 """Outcomes that depend on values, where a pass on fake tensors has none: one is invented."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,14 @@ _UNIQUE = ("_unique2", "unique_consecutive", "unique_dim")
 _SHAPES = (*_UNIQUE, "nonzero", "masked_select", "repeat_interleave", "bincount")
 
 
-def invent(observer: "Observer", func: Any, name: str, args: tuple[Any, ...], known: Any) -> Any:
+def invent(
+    observer: "Observer",
+    func: Any,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    known: Any,
+) -> Any:
     """Return an outcome for an operation that cannot run without values, or ``None`` if it can run.
 
     Args:
@@ -23,13 +31,20 @@ def invent(observer: "Observer", func: Any, name: str, args: tuple[Any, ...], kn
         func: the operation.
         name: its name.
         args: its arguments.
+        kwargs: those that are named.
         known: its outcome, if that is known.
     """
     tensor = args[0] if args else None
-    if not isinstance(tensor, FakeTensor) or getattr(tensor, "constant", None) is not None:
+    if not isinstance(tensor, FakeTensor):
         return None
+    if name == "_grouped_mm":
+        # Torch has it for other dtypes too, but knows its shape for this one only.
+        args = tree_map_only(Tensor, _as_bfloat16, args)
+        return tensor.new_empty(func(*args, **kwargs).shape)
     if known is not None:
         return _known(name, args, known)
+    if getattr(tensor, "constant", None) is not None:
+        return None
     if name in _NUMBERS:
         out: Any = False if name == "equal" else _number(tensor)
     elif name == "nonzero":
@@ -50,6 +65,10 @@ def invent(observer: "Observer", func: Any, name: str, args: tuple[Any, ...], kn
         return None
     observer.invented[name] += 1
     return out
+
+
+def _as_bfloat16(tensor: Tensor) -> Tensor:
+    return tensor.bfloat16() if tensor.is_floating_point() else tensor
 
 
 def _known(name: str, args: tuple[Any, ...], known: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 MAX_NUMEL = 1 << 14
 _CONSTANTS = ("arange", "zeros", "ones", "full", "eye", "linspace", "scalar_tensor")
+_GROWING = (*_CONSTANTS, "repeat", "expand", "constant_pad_nd", "one_hot", "new_zeros", "new_full")
 
 
 class KnownValues:
@@ -73,7 +74,7 @@ class KnownValues:
             return None
         with unset_fake_temporarily():
             args, kwargs = tree_map(self._real, (args, dict(kwargs)))
-            if _is_small(func, args, kwargs):
+            if name not in _GROWING or _is_small((args, kwargs)):
                 return func(*args, **kwargs)
         return None
 
@@ -87,10 +88,10 @@ class KnownValues:
             self._overwritten[_storage(value)] = value.untyped_storage()
 
 
-def _is_small(func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether no integer among the arguments asks for something large."""
-    numbers = [n for n in tree_leaves((args, kwargs)) if isinstance(n, int | float)]
-    return all(abs(n) <= MAX_NUMEL for n in numbers) or bool(func.is_view)
+def _is_small(arguments: Any) -> bool:
+    """Whether no number among the arguments asks for something large."""
+    numbers = [n for n in tree_leaves(arguments) if isinstance(n, int | float)]
+    return all(abs(n) <= MAX_NUMEL for n in numbers)
 
 
 def _storage(value: Tensor) -> int:

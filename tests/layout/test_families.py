@@ -1,4 +1,4 @@
-"""Families of Hugging Face models whose layouts were wrong once: gains read as neurons, transposed weights."""
+"""Hugging Face models whose layouts were wrong once: gains read as neurons, transposed weights."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from tests.zoo.inputs import variants
 
 transformers = pytest.importorskip("transformers")
 
-# By the end of a parameter's name: its role, and how many weights a neuron has. The role of what has none is
-# known from a forward pass only, so that without an example "other" is right as well.
+# By the end of a parameter's name: its role, and how many weights a neuron has. Without neurons only a
+# forward pass tells the role, so that without an example "other" is right as well.
 FAMILIES = {
     "convnextv2": ("ConvNextV2Model", {"grn.weight": ("gain", 1), "grn.bias": ("bias", 1)}),
     "wavlm": (

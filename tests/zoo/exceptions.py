@@ -22,10 +22,22 @@ EXCEPTIONS = (
     Excepted(
         "*", "_bias", "a table with a row of biases per expert: only its name tells it from vectors"
     ),
-    Excepted("Embedding", "point_embed*.weight", _ONE_ROW),
+    Excepted("Embedding", ".point_embed.?.weight", _ONE_ROW),
     Excepted("Embedding", "no_mask_embed.weight", _ONE_ROW),
     Excepted("Embedding", "not_a_point_embed.weight", _ONE_ROW),
     Excepted("Embedding", "reference_point*.weight", _ANCHORS),
+    Excepted("Embedding", "query_refpoint_embeddings.weight", _ANCHORS),
+    Excepted(
+        "Linear",
+        "rel_pos*_bias.weight",
+        "a Linear used as a table of biases; with an example it is taken as one",
+    ),
+    Excepted(
+        "Ovis2VisualEmbeddingTable",
+        "weight",
+        "a soft look-up: rows are mixed, not summed over by neurons",
+    ),
+    Excepted("VitsAttention", "emb_rel_v", "a soft look-up of vectors by attention weights"),
     Excepted(
         "RoFormerSinusoidalPositionalEmbedding",
         "weight",

@@ -106,7 +106,8 @@ class _Maker:
         if model_type in OWN:
             made |= OWN[model_type](self.config)
         features = made.get("input_features")
-        if features is not None and "input_features_mask" in self.signature:
+        wants_mask = "input_features_mask" in self.signature
+        if features is not None and wants_mask and "input_features_mask" not in made:
             is_first = self.variant == "image" and model_type not in OWN
             frames = features.shape[-1] if is_first else features.shape[1]
             made["input_features_mask"] = torch.ones(BATCH, frames, dtype=torch.bool)

@@ -34,7 +34,7 @@ def _longformer(config: Any) -> dict[str, Any]:
     return {
         "input_ids": ids(BATCH, 2 * window),
         "attention_mask": ids(BATCH, 2 * window),
-        "global_attention_mask": (torch.arange(2 * window) < 2).long().expand(BATCH, -1).clone(),
+        "global_attention_mask": (torch.arange(2 * window) < 2).long().repeat(BATCH, 1),
     }
 
 
@@ -80,8 +80,120 @@ OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
         "pixel_values": data(BATCH, GRID * GRID, 768),
         "pixel_attention_mask": ids(BATCH, GRID * GRID),
     },
-    "timesfm2_5": lambda c: {"past_values": [data(64), data(64)]},
-    "timesfm": lambda c: {"past_values": [data(64), data(64)], "freq": [0, 0]},
+    "timesfm2_5": lambda c: {
+        "past_values": data(BATCH, 512),
+        "past_values_padding": torch.zeros(BATCH, 512).long(),
+    },
+    "timesfm": lambda c: {
+        "past_values": data(BATCH, 512),
+        "past_values_padding": torch.zeros(BATCH, 512).long(),
+        "freq": torch.zeros(BATCH, 1).long(),
+    },
+    "wav2vec2-bert": lambda c: {"input_features": data(BATCH, 64, 160)},
+    "speecht5": lambda c: {
+        "input_values": data(BATCH, TOKENS, c.hidden_size),
+        "decoder_input_values": data(BATCH, TOKENS, c.hidden_size),
+    },
+    **dict.fromkeys(
+        ("granite_speech5_ctc", "granite_speech5_encoder"),
+        lambda c: {"input_features": data(BATCH, 64, 320)},
+    ),
+    "granite_speech": lambda c: {"input_features": data(BATCH, 64, 160)},
+    **dict.fromkeys(
+        ("kimi_k25", "kimi_k25_vision"),
+        lambda c: {"pixel_values": data(GRID * GRID, 3, 14, 14)},
+    ),
+    **dict.fromkeys(
+        ("muse_spark_vision", "muse_glimmer_vision"),
+        lambda c: {"pixel_values": data(GRID * GRID, 1176)},
+    ),
+    **dict.fromkeys(
+        ("muse_spark", "muse_glimmer"),
+        lambda c: {
+            "pixel_values": data(GRID * GRID, 1176),
+            "pixel_values_videos": data(GRID * GRID, 1176),
+        },
+    ),
+    **dict.fromkeys(
+        ("llava_next", "llava_next_video", "granite4_vision"),
+        lambda c: {
+            "pixel_values": data(BATCH, 5, 3, *[c.vision_config.image_size] * 2),
+            "image_sizes": torch.tensor([[c.vision_config.image_size] * 2] * BATCH),
+        },
+    ),
+    "llava_onevision": lambda c: {
+        "pixel_values": data(BATCH, 5, 3, *[c.vision_config.image_size] * 2),
+        "image_sizes": torch.tensor([[c.vision_config.image_size] * 2] * BATCH),
+        "batch_num_images": torch.ones(BATCH).long(),
+    },
+    "mllama": lambda c: {
+        "pixel_values": data(BATCH, 1, 4, 3, *[c.vision_config.image_size] * 2),
+        "aspect_ratio_ids": ids(BATCH, 1),
+        "aspect_ratio_mask": ids(BATCH, 1, 4),
+        "cross_attention_mask": ids(BATCH, TOKENS, 1, 4),
+    },
+    "mllama_vision_model": lambda c: {
+        "pixel_values": data(BATCH, 1, 4, 3, c.image_size, c.image_size),
+        "aspect_ratio_ids": ids(BATCH, 1),
+        "aspect_ratio_mask": ids(BATCH, 1, 4),
+    },
+    **dict.fromkeys(
+        ("lightglue", "superglue"), lambda c: {"pixel_values": data(BATCH, 2, 3, 480, 640)}
+    ),
+    "tvp": lambda c: {
+        "pixel_values": data(BATCH, c.num_frames, 3, 448, 448),
+        "attention_mask": ids(BATCH, TOKENS),
+    },
+    "qwen2_audio": lambda c: {
+        "attention_mask": ids(BATCH, TOKENS),
+        "feature_attention_mask": ids(BATCH, 3000),
+    },
+    **dict.fromkeys(
+        ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"),
+        lambda c: {
+            "feature_attention_mask": ids(BATCH, 256),
+            "input_features": data(BATCH, 128, 256),
+        },
+    ),
+    "oneformer": lambda c: {"task_inputs": data(BATCH, 77)},
+    **dict.fromkeys(
+        ("qwen3_asr", "qwen3_asr_encoder"),
+        lambda c: {
+            "input_features": data(BATCH, 128, 200),
+            "input_features_mask": torch.ones(BATCH, 200, dtype=torch.bool),
+        },
+    ),
+    "gemma4_vision": lambda c: {
+        "pixel_values": data(BATCH, 36, 3 * c.patch_size**2),
+        "pixel_position_ids": ids(BATCH, 36, 2),
+    },
+    **dict.fromkeys(
+        ("minicpm_ocr_vision", "minicpmv4_6_vision", "minicpmv4_7_vision"),
+        lambda c: {
+            "pixel_values": data(1, 3, 16, GRID * GRID * 16),
+            "target_sizes": torch.tensor([[GRID, GRID]]),
+        },
+    ),
+    "muse_glimmer_assistant": lambda c: {
+        "noise_embeds": data(BATCH, TOKENS, c.hidden_size),
+        "context_hidden_states": data(BATCH, TOKENS, 2 * c.hidden_size),
+    },
+    "vibevoice_acoustic_tokenizer_encoder": lambda c: {"hidden_states": data(BATCH, 1, 16000)},
+    "vibevoice_acoustic_tokenizer_decoder": lambda c: {
+        "hidden_states": data(BATCH, c.hidden_size, TOKENS)
+    },
+    "gemma4_audio": lambda c: {"input_features": data(BATCH, 64, 128)},
+    "voxtral_realtime": lambda c: {"input_ids": ids(BATCH, 2 * TOKENS)},
+    **dict.fromkeys(
+        ("neucodec", "xcodec2"),
+        lambda c: {
+            "input_values": data(BATCH, 1, 16000),
+            "input_features": data(BATCH, 50, 160),
+        },
+    ),
+    "aria": lambda c: {"pixel_values": data(BATCH, 3, 490, 490)},
+    "blt": lambda c: {"input_ids": ids(1, TOKENS)},
+    "instructblipvideo": lambda c: {"pixel_values": data(BATCH, FRAMES, 3, 224, 224)},
     "fun_asr_nano": lambda c: {"input_features": data(BATCH, 64, 560)},
     "fun_asr_nano_encoder": lambda c: {"input_features": data(BATCH, 64, 560)},
     "seamless_m4t": lambda c: {"input_features": data(BATCH, 64, 160)},

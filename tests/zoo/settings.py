@@ -12,13 +12,19 @@ DEEP = (
     "uvdoc",
     "gemma3n_audio",
     "deepseek_vl_hybrid",
+    "zamba",
+    "zamba2",
+    "vipllava",
+    "sam2_hiera_det_model",
+    "sam2_vision_model",
+    "sam2",
 )
 """Types whose config names layers by number, so that fewer would not do."""
 _SERIES = {"prediction_length": 24, "num_time_features": 2, "distribution_output": "student_t"}
 _INDEXER = {
     "indexer_budget": 8,
     "indexer_compress_ratio": 4,
-    "indexer_head_dim": 32,
+    "indexer_head_dim": 256,
     "indexer_n_heads": 4,
     "indexer_kv_heads": 1,
 }
@@ -50,13 +56,21 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"rope_parameters": _MROPE, "head_dim": 128} for name in _GLM_TEXT},
     **{name: {"text_config": {"rope_parameters": _MROPE, "head_dim": 128}} for name in _GLM},
     **{name: {"vision_config": {"image_size": 256}} for name in _SHUFFLED},
-    **{name: {"image_token_index": 5} for name in ("blip-2", "instructblip", "instructblipvideo")},
+    **{name: {"image_token_index": 5} for name in ("blip-2", "instructblip")},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 16},
     "hunyuan_vl_text": {"rope_parameters": _XDROPE, "head_dim": 128},
     "hunyuan_vl": {"text_config": {"rope_parameters": _XDROPE, "head_dim": 128}},
     "dbrx": {"attn_config": {"clip_qkv": 8.0}},
     "step3p7": {"text_config": {"sliding_window": 64}},
-    "zamba": {"num_hidden_layers": 6},
+    "zamba2": {
+        "num_hidden_layers": 12,
+        "layers_block_type": [*["mamba"] * 5, "hybrid", *["mamba"] * 5, "hybrid"],
+    },
+    **{name: {"vision_config": {"image_size": 896}} for name in ("gemma3", "aria")},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "instructblipvideo": {"video_token_index": 5},
+    "xmod": {"default_language": "en_XX"},
+    "zamba": {"num_hidden_layers": 12},
     "dots1": {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "granite4_vision": {
@@ -70,7 +84,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "diffusion_gemma": {
         "text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 64}
     },
-    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"] * 6}},
+    "deepseek_ocr2": {
+        "text_config": {"mlp_layer_types": ["dense", "sparse"] * 6, "num_experts_per_tok": 2}
+    },
     "gemma4_assistant": {
         "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
     },

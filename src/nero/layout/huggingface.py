@@ -48,11 +48,23 @@ for _vision in (
     "sam_hq.modeling_sam_hq.SamHQ",
     "got_ocr2.modeling_got_ocr2.GotOcr2",
     "deepseek_ocr2.modeling_deepseek_ocr2.DeepseekOcr2Sam",
+    "unlimited_ocr.modeling_unlimited_ocr.UnlimitedOcrSam",
 ):
     register_layout(f"{_MODELS}.{_vision}VisionEncoder", {"pos_embed": _EMBEDDING_4D})
     register_layout(  # (coordinate, features), by which coordinates are multiplied
         f"{_MODELS}.{_vision}PositionalEmbedding", {"positional_embedding": neurons(1)}
     )
+register_layout(  # (layer, 1, position, features)
+    f"{_MODELS}.yolos.modeling_yolos.InterpolateMidPositionEmbeddings",
+    {"mid_position_embeddings": _EMBEDDING_4D},
+)
+register_layout(  # (in, out)
+    f"{_MODELS}.x_clip.modeling_x_clip.XCLIPModel", {"prompts_visual_projection": neurons(1)}
+)
+register_layout(  # a term of logits
+    f"{_MODELS}.glm5_next.modeling_glm5_next.Glm5NextTextIndexer",
+    {"index_kpool_compress_ape": BIAS},
+)
 register_layout(  # (1, features, height, width)
     f"{_MODELS}.sam2.modeling_sam2.Sam2HieraDetModel",
     {"pos_embed*": Layout("embedding", (0, 2, 3))},

@@ -93,6 +93,19 @@ def test_integers_of_the_example_are_known():
     assert observation.seen["kernel"].layouts == (neurons(1),)
 
 
+class Gathers(InOut):
+    def forward(self, x, sizes):
+        ends = torch.tensor([size.sum() for size in sizes], device=x.device)
+        return x[: ends.max().item()] @ self.kernel
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_constants_made_of_known_numbers_are_known(device):
+    observation = observe(Gathers().to(device), (torch.randn(2, 4), torch.tensor([[1], [2]])))
+    assert not observation.error
+    assert not observation.invented
+
+
 class Overwrites(InOut):
     def forward(self, x, sizes):
         sizes = sizes.clone()

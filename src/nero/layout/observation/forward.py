@@ -78,7 +78,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
             _unchanged(model),
             torch.no_grad(),
             _decomposed(),
-            _ValuesOnMeta(),
+            _Constants(),
             _reparametrize_module(model, fakes, tie_weights=True),
             fake_mode,
             observer,
@@ -140,17 +140,24 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             vars(module).update(attributes)
 
 
-class _ValuesOnMeta(TorchFunctionMode):
-    """Makes small constants elsewhere first: torch forgets the values of those made on the meta device."""
+class _Constants(TorchFunctionMode):
+    """Keeps the values of constants.
+
+    ``torch.tensor`` forgets them on the meta device, and reads fake numbers behind the observer's back.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is not torch.tensor:
+            return func(*args, **kwargs)
+        if args and not isinstance(args[0], Tensor):
+            args = (tree_map_only(Tensor, lambda tensor: tensor.tolist(), args[0]), *args[1:])
         device = kwargs.get("device")
-        if func is torch.tensor and device is not None and torch.device(device).type == "meta":
-            return func(*args, **{**kwargs, "device": "cpu"}).to(device)
-        return func(*args, **kwargs)
+        if device is None or torch.device(device).type != "meta":
+            return func(*args, **kwargs)
+        return func(*args, **{**kwargs, "device": "cpu"}).to(device)
 
 
 @contextmanager

@@ -37,10 +37,8 @@ def invent(
     tensor = args[0] if args else None
     if not isinstance(tensor, FakeTensor):
         return None
-    if name == "_grouped_mm":
-        # Torch has it for other dtypes too, but knows its shape for this one only.
-        args = tree_map_only(Tensor, _as_bfloat16, args)
-        return tensor.new_empty(func(*args, **kwargs).shape)
+    if name == "_grouped_mm":  # torch knows its shape for few dtypes and strides
+        return _grouped_product(*args, **kwargs)
     if known is not None:
         return _known(name, args, known)
     if getattr(tensor, "constant", None) is not None:
@@ -67,8 +65,12 @@ def invent(
     return out
 
 
-def _as_bfloat16(tensor: Tensor) -> Tensor:
-    return tensor.bfloat16() if tensor.is_floating_point() else tensor
+def _grouped_product(left: Tensor, right: Tensor, offs: Any = None, **kwargs: Any) -> Tensor:
+    """Return what the products of groups of rows with a matrix each would look like."""
+    shape = [left.shape[-2], right.shape[-1]]
+    if left.ndim == right.ndim:
+        shape.insert(0, left.shape[0] if left.ndim == 3 else offs.numel())
+    return left.new_empty(shape)
 
 
 def _known(name: str, args: tuple[Any, ...], known: Any) -> Any:

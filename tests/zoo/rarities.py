@@ -141,8 +141,9 @@ OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
         ("lightglue", "superglue"), lambda c: {"pixel_values": data(BATCH, 2, 3, 480, 640)}
     ),
     "tvp": lambda c: {
-        "pixel_values": data(BATCH, c.num_frames, 3, 448, 448),
-        "attention_mask": ids(BATCH, TOKENS),
+        "pixel_values": data(1, c.num_frames, 3, 448, 448),
+        "input_ids": ids(1, TOKENS),
+        "attention_mask": ids(1, TOKENS),
     },
     "qwen2_audio": lambda c: {
         "attention_mask": ids(BATCH, TOKENS),

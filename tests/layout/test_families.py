@@ -1,11 +1,14 @@
 """Hugging Face models whose layouts were wrong once: gains read as neurons, transposed weights."""
 
+import importlib
+
 import pytest
 import torch
 from torch import nn
 
 import nero
 from nero.layout import infer_layouts
+from nero.layout.registry import _RULES
 from tests.zoo.builder import build
 from tests.zoo.inputs import variants
 
@@ -88,6 +91,34 @@ def test_right_with_an_example(family, models, monkeypatch):
     model = models[family]
     found = infer_layouts(model, variants(model)[0])
     assert not wrong(found, FAMILIES[family][1], is_seen=True)
+
+
+@pytest.mark.parametrize("key", [key for key in _RULES if isinstance(key, str)])
+def test_registered_classes_exist(key):
+    module, _, name = key.rpartition(".")
+    assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    "key", ["nemotron.NemotronLayerNorm1P", "videoprism.VideoPrismLayerNorm", "gemma.GemmaRMSNorm"]
+)
+def test_norms_by_one_plus_weight_are_no_gains(key):
+    family, name = key.split(".")
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    norm = getattr(module, name)(8)
+    for found in (infer_layouts(norm), infer_layouts(norm, torch.randn(2, 8))):
+        assert next(each.layout.role for each in found if each.name == "weight") == "other"
+
+
+def test_experts_of_dbrx_share_a_dim():
+    from transformers.models.dbrx.modeling_dbrx import DbrxExpertGLU
+
+    config = transformers.models.dbrx.configuration_dbrx.DbrxFFNConfig(
+        hidden_size=4, ffn_hidden_size=6, moe_num_experts=3
+    )
+    found = {each.name: each for each in infer_layouts(DbrxExpertGLU(config))}
+    fan_ins = {name: each.layout.at(each.param.shape).fan_in for name, each in found.items()}
+    assert fan_ins == {"w1": 4, "v1": 4, "w2": 6}
 
 
 def test_kernels_of_keras_need_an_example():

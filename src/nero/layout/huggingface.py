@@ -51,8 +51,9 @@ for _vision in (
     "unlimited_ocr.modeling_unlimited_ocr.UnlimitedOcrSam",
 ):
     register_layout(f"{_MODELS}.{_vision}VisionEncoder", {"pos_embed": _EMBEDDING_4D})
+for _prompt in ("sam.modeling_sam.Sam", "sam_hq.modeling_sam_hq.SamHQ"):
     register_layout(  # (coordinate, features), by which coordinates are multiplied
-        f"{_MODELS}.{_vision}PositionalEmbedding", {"positional_embedding": neurons(1)}
+        f"{_MODELS}.{_prompt}PositionalEmbedding", {"positional_embedding": neurons(1)}
     )
 register_layout(  # (layer, 1, position, features)
     f"{_MODELS}.yolos.modeling_yolos.InterpolateMidPositionEmbeddings",

@@ -13,15 +13,15 @@ class Excepted(NamedTuple):
     reason: str
 
 
+_TABLE = "a row of biases per expert or head: only its name tells it from a table of vectors"
 _ONE_ROW = "an Embedding of one row that is added to all tokens: as a term it looks like a bias"
 _ANCHORS = (
     "anchor boxes in an Embedding, four numbers each: rows by its class, single numbers by use"
 )
 
 EXCEPTIONS = (
-    Excepted(
-        "*", "_bias", "a table with a row of biases per expert: only its name tells it from vectors"
-    ),
+    Excepted("GptOssExperts", "_proj_bias", _TABLE),
+    Excepted("ZambaMambaMixer", "dt_proj_bias", _TABLE),
     Excepted(
         "DbrxExpertGLU", ".w2", "rows of all experts in one dim: a pass sees one expert at a time"
     ),
@@ -32,7 +32,6 @@ EXCEPTIONS = (
     ),
     Excepted("Embedding", ".point_embed.?.weight", _ONE_ROW),
     Excepted("Embedding", "no_mask_embed.weight", _ONE_ROW),
-    Excepted("Embedding", "not_a_point_embed.weight", _ONE_ROW),
     Excepted("Embedding", "reference_point*.weight", _ANCHORS),
     Excepted("Embedding", "query_refpoint_embeddings.weight", _ANCHORS),
     Excepted(

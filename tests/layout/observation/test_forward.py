@@ -61,6 +61,31 @@ def test_nothing_of_the_model_changes():
     assert torch.equal(torch.get_rng_state(), random_after)
 
 
+class Counts(InOut):
+    """Writes to tensors that are neither parameters nor buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = torch.zeros(2, dtype=torch.long)
+
+    def forward(self, x):
+        self.calls += 1
+        self.calls.view(-1)[:1].add_(1)
+        self.kernel.data.mul_(2)
+        return x[: self.calls.sum().item()] @ self.kernel
+
+
+def test_no_tensor_of_the_model_is_written_to():
+    model = Counts()
+    kernel, calls = model.kernel.detach().clone(), model.calls
+    observation = observe(model, torch.randn(5, 4))
+    assert not observation.error
+    assert not observation.invented
+    assert calls is model.calls
+    assert calls.tolist() == [0, 0]
+    assert torch.equal(model.kernel, kernel)
+
+
 def test_values_that_decide_are_invented():
     observation = observe(InOut(needs_values=True), torch.randn(2, 4))
     assert observation.seen["kernel"].layouts == (neurons(1),)

@@ -76,6 +76,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
     try:
         with (
             _unchanged(model),
+            _fake_attributes(model, fake_mode, device, observer.known),
             torch.no_grad(),
             _decomposed(),
             _Constants(),
@@ -138,6 +139,20 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         for module, attributes in kept:
             vars(module).clear()
             vars(module).update(attributes)
+
+
+@contextmanager
+def _fake_attributes(
+    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, known: KnownValues
+) -> Iterator[None]:
+    """Replace tensors that are plain attributes: fake mode would write to them."""
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+                with fake_mode:
+                    vars(module)[name] = _fake(value, device)
+                known.put_integers(vars(module)[name], value)
+    yield
 
 
 class _Constants(TorchFunctionMode):

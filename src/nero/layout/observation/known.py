@@ -30,12 +30,19 @@ class KnownValues:
         """Return the value of a tensor, if it is known."""
         if not isinstance(tensor, Tensor):
             return None
-        if not isinstance(tensor, FakeTensor):
-            is_known = not tensor.is_meta and not isinstance(tensor, torch.nn.Parameter)
-            return tensor if is_known and tensor.numel() <= MAX_NUMEL else None
-        value: Tensor | None = self._values.get(tensor)
+        value = self._values.get(tensor) if isinstance(tensor, FakeTensor) else self._copied(tensor)
         is_stale = value is not None and _storage(value) in self._overwritten
         return None if is_stale else value
+
+    def _copied(self, tensor: Tensor) -> Tensor | None:
+        """Return a copy of a tensor that is not fake, so that nothing of the user's is written to."""
+        if tensor.is_meta or tensor.numel() > MAX_NUMEL or isinstance(tensor, torch.nn.Parameter):
+            return None
+        if tensor not in self._values:
+            with unset_fake_temporarily():
+                self._values[tensor] = tensor.detach().cpu().clone()
+        copy: Tensor = self._values[tensor]
+        return copy
 
     def put(self, tree: Any, values: Any) -> None:
         """Note the values of the tensors in ``tree``."""

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: dev check lint types test random mutants docs clean
+.PHONY: dev check lint types test random mutants zoo docs clean
 
 dev: $(BIN)/.installed
 
@@ -34,6 +34,10 @@ random: dev
 # One small edit at a time; the results are kept in records/mutants.json. FRESH=--fresh forgets them.
 mutants: dev
 	$(BIN)/python -m tests.mutants --jobs 2 $(FRESH)
+
+# Every base model and causal LM of transformers: registry against forward pass, kept in records/zoo.json.
+zoo: dev
+	$(BIN)/python -m tests.zoo --jobs 2
 
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -112,8 +112,11 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
 
 
 def _table_of_biases(path: str, found: _Found) -> _Found:
-    # T5 and its kin look biases of attention up in an Embedding called relative_attention_bias.
-    if found.layout.role == "embedding" and "bias" in path.rpartition(".")[2].split("_"):
+    # T5 and its kin look biases of attention up in an Embedding called relative_attention_bias, WavLM in
+    # one called rel_attn_embed.
+    name = path.rpartition(".")[2]
+    is_table = "bias" in name.split("_") or name == "rel_attn_embed"
+    if found.layout.role == "embedding" and is_table:
         return _Found(BIAS, f"{found.reason}; by its name, a table of biases")
     return found
 

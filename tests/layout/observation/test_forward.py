@@ -61,10 +61,87 @@ def test_nothing_of_the_model_changes():
     assert torch.equal(torch.get_rng_state(), random_after)
 
 
+class Counts(InOut):
+    """Writes to tensors that are neither parameters nor buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = torch.zeros(2, dtype=torch.long)
+
+    def forward(self, x):
+        self.calls += 1
+        self.calls.view(-1)[:1].add_(1)
+        self.kernel.data.mul_(2)
+        return x[: self.calls.sum().item()] @ self.kernel
+
+
+def test_no_tensor_of_the_model_is_written_to():
+    model = Counts()
+    kernel, calls = model.kernel.detach().clone(), model.calls
+    observation = observe(model, torch.randn(5, 4))
+    assert not observation.error
+    assert not observation.invented
+    assert calls is model.calls
+    assert calls.tolist() == [0, 0]
+    assert torch.equal(model.kernel, kernel)
+
+
 def test_values_that_decide_are_invented():
     observation = observe(InOut(needs_values=True), torch.randn(2, 4))
     assert observation.seen["kernel"].layouts == (neurons(1),)
     assert observation.invented
+
+
+class Grids(nn.Module):
+    """Cuts a row of patches into images, whose sizes are numbers in the example."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("stride", torch.tensor(2))
+
+    def forward(self, patches, grids):
+        ends = torch.repeat_interleave(grids.prod(-1), grids[:, 0]).cumsum(0)
+        sizes = grids.prod(-1).tolist()
+        images = patches.split(sizes)
+        is_long = grids[:, 1] > 2
+        assert len(ends.unique_consecutive()) == 3
+        assert grids[is_long].shape == (1, 2)
+        assert images[1].view(*grids[1].tolist(), 4).shape == (1, 3, 4)
+        return patches[:: self.stride.item()] @ self.kernel
+
+
+def test_integers_of_the_example_are_known():
+    observation = observe(Grids(), (torch.randn(7, 4), torch.tensor([[2, 2], [1, 3]])))
+    assert not observation.error
+    assert not observation.invented
+    assert observation.seen["kernel"].layouts == (neurons(1),)
+
+
+class Gathers(InOut):
+    def forward(self, x, sizes):
+        ends = torch.tensor([size.sum() for size in sizes], device=x.device)
+        return x[: ends.max().item()] @ self.kernel
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_constants_made_of_known_numbers_are_known(device):
+    observation = observe(Gathers().to(device), (torch.randn(2, 4), torch.tensor([[1], [2]])))
+    assert not observation.error
+    assert not observation.invented
+
+
+class Overwrites(InOut):
+    def forward(self, x, sizes):
+        sizes = sizes.clone()
+        sizes[0].copy_(x.long().sum())
+        return x[: sizes.sum().item()] @ self.kernel
+
+
+def test_integers_that_data_overwrite_are_not_known():
+    observation = observe(Overwrites(), (torch.randn(2, 4), torch.tensor([2, 2])))
+    assert not observation.error
+    assert observation.invented == {"_local_scalar_dense": 1}
 
 
 def test_failed_pass_keeps_what_it_saw():

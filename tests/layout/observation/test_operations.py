@@ -185,6 +185,11 @@ CONTRACTIONS = {
         data(15, 4),
         {"w": neurons(0, 2)},
     ),
+    "experts in groups": (
+        Fn(lambda m, x, ends: torch._grouped_mm(x, m.w, offs=ends), w=(3, 8, 16)),
+        (data(6, 8), torch.tensor([2, 4, 6], dtype=torch.int32)),
+        {"w": neurons(0, 2)},
+    ),
     "experts by token": (
         Fn(lambda m, x: torch.bmm(x.unsqueeze(1), m.w[ids(5)]), w=(3, 4, 6)),
         data(5, 4),
@@ -294,6 +299,30 @@ TABLES = {
         Fn(lambda m, x: normed(torch.cat([m.c.expand(2, -1, -1), x], 1)), c=(1, 1, 4)),
         data(2, 5, 4),
         {"c": rows(0, 1)},
+    ),
+    "level embedding": (
+        Fn(lambda m, x: normed(torch.cat([x + m.l[i] for i in range(3)], 1)), l=(3, 4)),
+        data(2, 5, 4),
+        {"l": rows(0)},
+    ),
+    "codebook": (
+        Fn(lambda m, x: (x @ m.c.t(), F.mse_loss(x, F.embedding(ids(2, 5), m.c))), c=(7, 4)),
+        data(2, 5, 4),
+        {"c": rows(0)},
+    ),
+    "reference points": (
+        Fn(lambda m, x: F.linear(m.p.sigmoid()[:, :1] * x, m.w).sin(), p=(7, 2), w=(3, 4)),
+        data(1, 4),
+        {"p": OTHER},
+    ),
+    "token that is added too": (
+        Fn(
+            lambda m, x: F.linear(m.t, m.w) @ x.transpose(-1, -2) + (x + m.t).sum(),
+            t=(1, 4),
+            w=(4, 4),
+        ),
+        data(2, 5, 4),
+        {"t": rows(0)},
     ),
     "latents": (
         Fn(lambda m, x: F.linear(m.l, m.w) @ x.transpose(-1, -2), l=(7, 4), w=(3, 4)),

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.stateless import _reparametrize_module
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from nero.layout.observation.known import KnownValues
 from nero.layout.observation.observer import Observer
 from nero.layout.observation.sightings import Seen, summarised
 
@@ -60,10 +62,13 @@ def observe(model: nn.Module, example: Any) -> Observation:
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_mode:
         fakes = {name: _fake(tensor, device) for name, tensor in tensors.items()}
-        run = _runner(model, example, device)
     # Some modules keep a parameter elsewhere too, such as in a list: then it is met as it is.
     both = {name: [param, fakes[name]] for name, param in params.items()}
     observer = Observer(both)
+    for name, buffer in model.named_buffers():
+        observer.known.put_integers(fakes[name], buffer)
+    with fake_mode:
+        run = _runner(model, example, device, observer.known)
     hook = model.register_forward_pre_hook(
         lambda _, args, kwargs: observer.mark((args, kwargs), (), is_data=True), with_kwargs=True
     )
@@ -71,8 +76,10 @@ def observe(model: nn.Module, example: Any) -> Observation:
     try:
         with (
             _unchanged(model),
+            _fake_attributes(model, fake_mode, device, observer.known),
             torch.no_grad(),
             _decomposed(),
+            _Constants(),
             _reparametrize_module(model, fakes, tie_weights=True),
             fake_mode,
             observer,
@@ -97,13 +104,16 @@ def _fake(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
-def _runner(model: nn.Module, example: Any, device: torch.device) -> Callable[[], object]:
+def _runner(
+    model: nn.Module, example: Any, device: torch.device, known: KnownValues
+) -> Callable[[], object]:
     """Return what runs the model on a stand-in of the example."""
     if callable(example):
         return lambda: example(model)
     example = dict(example) if isinstance(example, Mapping) else example
-    example = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
-    args, kwargs = _arguments(model, example)
+    fake = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
+    known.put_integers(fake, example)
+    args, kwargs = _arguments(model, fake)
     return lambda: model(*args, **kwargs)
 
 
@@ -129,6 +139,40 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         for module, attributes in kept:
             vars(module).clear()
             vars(module).update(attributes)
+
+
+@contextmanager
+def _fake_attributes(
+    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, known: KnownValues
+) -> Iterator[None]:
+    """Replace tensors that are plain attributes: fake mode would write to them."""
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+                with fake_mode:
+                    vars(module)[name] = _fake(value, device)
+                known.put_integers(vars(module)[name], value)
+    yield
+
+
+class _Constants(TorchFunctionMode):
+    """Keeps the values of constants.
+
+    ``torch.tensor`` forgets them on the meta device, and reads fake numbers behind the observer's back.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not torch.tensor:
+            return func(*args, **kwargs)
+        if args and not isinstance(args[0], Tensor):
+            args = (tree_map_only(Tensor, lambda tensor: tensor.tolist(), args[0]), *args[1:])
+        device = kwargs.get("device")
+        if device is None or torch.device(device).type != "meta":
+            return func(*args, **kwargs)
+        return func(*args, **{**kwargs, "device": "cpu"}).to(device)
 
 
 @contextmanager

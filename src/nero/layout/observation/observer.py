@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from nero.core.neurons import Role
-from nero.layout.observation.axes import axes_of
+from nero.layout.observation.axes import axes_of, dims_of
+from nero.layout.observation.known import KnownValues
 from nero.layout.observation.sightings import Sighting, Source
 
 
@@ -65,7 +66,9 @@ class Observer(TorchDispatchMode):
         self.sightings: dict[str, list[Sighting]] = {name: [] for name in params}
         self.invented: Counter[str] = Counter()
         """Operations whose outcome depends on values, which do not exist: how often one was invented."""
+        self.known = KnownValues()
         self._origins: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
+        self._ranks = {name: len(dims_of(axes_of(t[0].shape))) for name, t in params.items()}
         for name, tensors in params.items():
             for tensor in tensors:
                 self._origins[tensor] = Origin((Source(name, axes_of(tensor.shape)),))
@@ -80,9 +83,12 @@ class Observer(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         name = name if name.endswith("__") else name.rstrip("_")
-        out = invent(self, func, name, args)
+        known = self.known.outcome(func, name, args, kwargs)
+        out = invent(self, func, name, args, kwargs, known)
         if out is None:
             out = func(*args, **kwargs)
+        if known is not None:
+            self.known.put(out, known)
         if func.namespace == "prim" or not tensors_in(out):
             return out  # a question about a tensor, not a use of it
         call = Call(func, name, args, kwargs, out)
@@ -100,6 +106,10 @@ class Observer(TorchDispatchMode):
     def sources(self, tensor: object) -> tuple[Source, ...]:
         """Return the parameters inside a tensor."""
         return self.origin(tensor).sources
+
+    def rank(self, source: Source) -> int:
+        """Return how many dims of the parameter are longer than one."""
+        return self._ranks[source.name]
 
     def is_constant(self, tensor: object) -> bool:
         """Whether a tensor holds neither data nor parameters, but perhaps a statistic of one."""

@@ -168,7 +168,7 @@ def _contract(
             groups = _size_of_dim_0(source, others) if 0 in summed else 1
             observer.see(source, "neuron", operation, summed, num_groups=groups, is_weak=is_weak)
         else:
-            observer.see(source, "gain", operation)
+            observer.see(source, _factor_role(source), operation)
     return left_over
 
 
@@ -431,9 +431,11 @@ def _meet_data(observer: Observer, call: Call, place: int, source: Source) -> So
         sighting = observer.see(source, role, name, is_settled=False)
         return replace(source, stage="scaled", sighting=sighting)
     if name in _TERM or name in _EITHER:
-        is_vector = source.stage == "weight" and len(source.dims()) <= 1
+        # A row that was cut out of a table is no vector of biases.
+        is_vector = source.stage == "weight" and observer.rank(source) <= 1
         if is_vector and name in (*_TERM, "addcmul", "addcdiv"):
-            observer.see(source, "other" if source.is_nonlinear else "bias", name)
+            # Weak, since a token may be added too, once it was seen in a contraction.
+            observer.see(source, "other" if source.is_nonlinear else "bias", name, is_weak=True)
             return None
         return observer.join(source, name)
     observer.see(source, "other", name)
@@ -471,6 +473,7 @@ def _like(observer: Observer, call: Call, is_data: bool) -> None:
 def _unknown(observer: Observer, call: Call, is_data: bool) -> None:
     for tensor in call.tensors:
         for source in observer.sources(tensor):
-            if source.stage in ("weight", "row"):
-                observer.see(source, "other", f"{call.name}, which is not followed")
+            if source.stage == "weight":  # of a row that was gathered we know that already
+                operation = f"{call.name}, which is not followed"
+                observer.see(source, "other", operation, is_weak=True)
     observer.mark(call.out, (), is_data=True)

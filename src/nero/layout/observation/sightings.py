@@ -26,7 +26,7 @@ class Sighting:
     num_groups: int = 1
     is_settled: bool = True
     is_weak: bool = False
-    """Whether the other side is a constant, as in the power iteration of spectral norm."""
+    """Whether any other sighting tells more, as with the power iteration of spectral norm."""
 
     def layout(self, ndim: int) -> Layout | None:
         """Return the layout that follows, or ``None`` where nothing does."""

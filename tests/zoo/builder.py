@@ -43,6 +43,8 @@ def build(model_type: str, cls: str) -> tuple[nn.Module, str]:
 
 def _configs(model_type: str, cls: Any) -> Iterator[tuple[str, PreTrainedConfig]]:
     default = _of_class(CONFIG_MAPPING[model_type](**_options(model_type)), cls)
+    if getattr(default, "pad_token_id", None) is None:
+        default.pad_token_id = 0  # heads that classify sequences ask for it
     if model_type in DEEP:
         yield "default", default
     for how, is_deep, is_filled in (

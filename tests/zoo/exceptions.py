@@ -36,6 +36,16 @@ EXCEPTIONS = (
     Excepted("Embedding", "query_refpoint_embeddings.weight", _ANCHORS),
     Excepted(
         "Linear",
+        "predictions.dense.weight",
+        "MobileBERT multiplies by this weight untransposed; with an example a warning says so",
+    ),
+    Excepted(
+        "Linear",
+        "embedding_projection.weight",
+        "used both ways, before the layers and transposed behind them",
+    ),
+    Excepted(
+        "Linear",
         "rel_pos*_bias.weight",
         "a Linear used as a table of biases; with an example it is taken as one",
     ),

@@ -70,6 +70,9 @@ register_layout(  # (1, features, height, width)
     f"{_MODELS}.sam2.modeling_sam2.Sam2HieraDetModel",
     {"pos_embed*": Layout("embedding", (0, 2, 3))},
 )
+register_layout(  # (1, frame, channel, height, width), pixels around each frame
+    f"{_MODELS}.tvp.modeling_tvp.TvpFramePadPrompter", {"pad_*": Layout("embedding", (0, 1))}
+)
 register_layout(  # (head, features)
     f"{_MODELS}.zamba.modeling_zamba.ZambaMambaMixer", {"D": GAIN, "A_log": OTHER}
 )

@@ -144,6 +144,12 @@ class Observer(TorchDispatchMode):
             sighting.num_groups, sighting.is_settled = num_groups, is_settled
         return sighting
 
+    def see_elementwise(self, tensor: object, role: Role, operation: str) -> None:
+        """Note that an operation takes a tensor as gain or bias."""
+        for source in self.sources(tensor):
+            if source.stage in ("weight", "row"):
+                self.see(source, source.factor_role if role == "gain" else role, operation)
+
     def join(self, source: Source, operation: str) -> Source:
         """Let a parameter become part of the data; the first contraction will show its vectors."""
         if source.stage in ("data", "scaled"):

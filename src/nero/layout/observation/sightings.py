@@ -54,6 +54,14 @@ class Source:
     sighting: Sighting | None = None
     """What will be settled by what follows."""
 
+    @property
+    def factor_role(self) -> Role:
+        """Its role as a factor.
+
+        A norm that scales by ``1 + weight`` has its neutral value at 0, where a gain has it at 1.
+        """
+        return "other" if self.is_nonlinear or self.has_offset else "gain"
+
     def dims(self, which: Iterable[int] | None = None) -> frozenset[int]:
         """Return the parameter's dims that these dims of the tensor walk; by default all."""
         if which is None:

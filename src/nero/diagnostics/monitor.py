@@ -1,6 +1,5 @@
 """Sample some steps of an optimiser, and report to sinks how far neurons turned."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from nero.core.arguments import kind_of, real_number, whole_number
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import flag
+from nero.core.warn import warn_user
 from nero.diagnostics.angle import NeuronTurns, measure, neuron_rows
 from nero.diagnostics.neurons import (
     NamedNeurons,
@@ -118,13 +118,12 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self._before: list[tuple[NamedNeurons, Tensor]] = []
         self._failed_sinks: set[int] = set()  # by identity
         if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
-            warnings.warn(
+            warn_user(
                 "this optimizer is inside Balanced, which projects the weights after each of its steps: "
-                "attach to Balanced, to see where they end",
-                stacklevel=2,
+                "attach to Balanced, to see where they end"
             )
         if not self._watched():
-            warnings.warn("this optimizer has no parameter with neurons to watch", stacklevel=2)
+            warn_user("this optimizer has no parameter with neurons to watch")
         # A compiled step must not compile the monitor with it.
         before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
@@ -205,10 +204,9 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
             is_known, name = id(sink) in self._failed_sinks, type(sink).__name__
             self._failed_sinks.add(id(sink))
             if not is_known:
-                warnings.warn(
+                warn_user(
                     f"the sink {name} raised {error!r}: it gets no more reports, and training goes on; "
-                    'TurningMonitor(..., on_error="raise") would have stopped here',
-                    stacklevel=2,
+                    'TurningMonitor(..., on_error="raise") would have stopped here'
                 )
 
     def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:

@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from nero.core.arguments import check_real, kind_of
 from nero.core.neurons import LayoutError, neurons_from_options
 from nero.core.spec import learning_rate
+from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.groups import override_pairs
 
@@ -81,17 +81,13 @@ def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
             (p, name) for p, name in members if not (p.is_floating_point() or p.is_complex())
         ]
         why = "".join(f"; {name} is {p.dtype}, which has no gradient" for p, name in integers[:1])
-        _warn(f"no parameter requires a gradient, so steps will change nothing{why}")
+        warn_user(f"no parameter requires a gradient, so steps will change nothing{why}")
 
 
 def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
     """Warn of options in a param group that were meant for another optimiser."""
     for name in hints.keys() & group.keys():
-        _warn(f"{name} in a param group has no effect: {hints[name]}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=5)
+        warn_user(f"{name} in a param group has no effect: {hints[name]}")
 
 
 def raise_sparse(name: str) -> NoReturn:
@@ -139,9 +135,8 @@ def named_like(groups: Sequence[Mapping[str, Any]], group: Any) -> Any:
 def warn_no_foreach(foreach: bool | None) -> None:
     """Warn a caller who asks for an implementation that does not exist."""
     if foreach:
-        warnings.warn(
-            "foreach=True has no effect: there is no foreach implementation; leave foreach=None",
-            stacklevel=3,
+        warn_user(
+            "foreach=True has no effect: there is no foreach implementation; leave foreach=None"
         )
 
 
@@ -150,19 +145,17 @@ def warn_far(lr: float | Tensor) -> None:
     if isinstance(lr, Tensor) and lr.device.type != "cpu":
         return  # reading it would wait for the device
     if float(lr) > MAX_USUAL_RAD:
-        warnings.warn(
+        warn_user(
             f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
-            "can use: Nero's lr is an angle, and 0.01 is usual",
-            stacklevel=2,
+            "can use: Nero's lr is an angle, and 0.01 is usual"
         )
 
 
 def warn_no_storage(name: str) -> None:
     """Warn that a parameter without storage is not being trained."""
-    warnings.warn(
+    warn_user(
         f"{name} is still on the meta device, so this step cannot train it; if the model has been "
-        "materialised since (to_empty makes new parameters), build the optimizer anew",
-        stacklevel=5,
+        "materialised since (to_empty makes new parameters), build the optimizer anew"
     )
 
 

@@ -1,6 +1,5 @@
 """The Nero optimiser."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from operator import itemgetter
@@ -16,6 +15,7 @@ from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Update
+from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_far, warn_no_foreach
@@ -126,10 +126,9 @@ class Nero(RelativeOptimizer):
         self._reset()
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
-            warnings.warn(
+            warn_user(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
-                "of its parameters, so that gains are found",
-                stacklevel=2,
+                "of its parameters, so that gains are found"
             )
 
     @property

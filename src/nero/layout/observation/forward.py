@@ -38,8 +38,9 @@ def observe(model: nn.Module, example: Any) -> Observation:
     Args:
         model: the model, before it is sharded.
         example: what the model is called with: a tensor, a tuple of arguments, a mapping of keywords, or a
-            function that takes the model and calls it. Only shapes and dtypes matter. Of a batch such as
-            ``(inputs, labels)`` the first part is taken if the model does not take them all.
+            function that takes the model and calls it. Shapes and dtypes matter, and of small tensors of
+            integers the values. Of a batch such as ``(inputs, labels)`` the first part is taken if the
+            model does not take them all.
 
     Note:
         A parameter is not seen if the example does not reach it. A failed pass keeps what it saw.

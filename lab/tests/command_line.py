@@ -1,5 +1,6 @@
 """The ``nero-lab`` command in this process, and what it must never do."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,3 +68,8 @@ def forget_modules(folder: Path) -> None:
 def files_below(folder: Path) -> set[str]:
     """Return every file and folder below one, by its path from there."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def hear_ctrl_c() -> None:
+    """Let a new process hear Ctrl-C, which one that was started in the background inherits as ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pooch
 import pytest
-from command_line import Call, call, files_below
+from command_line import Call, call, files_below, hear_ctrl_c
 from made_up_runs import write_finals, write_run
 
 from nero_lab.cli import commands
@@ -68,7 +68,10 @@ def test_a_text_option_cannot_lead_out_of_the_runs_folder(tmp_path: Path) -> Non
         ("nowhere_to_be_found:x", "No module named 'nowhere_to_be_found'"),
         ("os:nothing", "has no attribute 'nothing'"),
         ("os:sep", "is not a function"),
-        ("wrong:build", "ZeroDivisionError: division by zero (wrong.py, line 2)"),
+        (
+            "fails_on_import:build",
+            "ZeroDivisionError: division by zero (fails_on_import.py, line 2)",
+        ),
         ("unreadable:build", "SyntaxError"),
         ("leaving:build", "SystemExit"),
     ],
@@ -77,7 +80,7 @@ def test_a_text_option_cannot_lead_out_of_the_runs_folder(tmp_path: Path) -> Non
 def test_optimiser_that_cannot_be_found_leaves_no_folder(
     name: str, message: str, lr: tuple[str, ...], call: Call, tmp_path: Path
 ) -> None:
-    (tmp_path / "wrong.py").write_text("def build(model, lr): ...\n1 / 0\n")
+    (tmp_path / "fails_on_import.py").write_text("def build(model, lr): ...\n1 / 0\n")
     (tmp_path / "unreadable.py").write_text("def build(\n")
     (tmp_path / "leaving.py").write_text("raise SystemExit(0)\n")
     ended = call("run", "shakespeare", *SMOKE, *lr, "--optimizer", name)
@@ -232,6 +235,7 @@ def test_a_run_that_is_interrupted_from_the_keyboard_resumes(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
     deadline = time.monotonic() + 120
     while not list(tmp_path.rglob("checkpoint.pt")) and time.monotonic() < deadline:

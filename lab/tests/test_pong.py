@@ -124,11 +124,13 @@ def test_restored_game_goes_on_through_its_end() -> None:
 def test_learning_rate_is_the_loops(experiment: AtariPPO) -> None:
     optimizer = attach(experiment)
     before = weights(experiment)
-    optimizer.param_groups[0]["lr"] = 0.0
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
     play(experiment, 0)
-    assert optimizer.param_groups[0]["lr"] == 0.0
+    assert {group["lr"] for group in optimizer.param_groups} == {0.0}
     assert torch.equal(before, weights(experiment))
-    optimizer.param_groups[0]["lr"] = 0.01
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
     play(experiment, 1)
     assert not torch.equal(before, weights(experiment))
 

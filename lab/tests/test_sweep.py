@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import hear_ctrl_c
 
 from nero_lab.cli import main
 from nero_lab.engine import records
@@ -45,6 +46,7 @@ def start(arguments: list[str], folder: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of its own, as a terminal gives it
+        preexec_fn=hear_ctrl_c,
     )
 
 

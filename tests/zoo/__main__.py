@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.zoo.catalogue import HALVES, KINDS, entries
 from tests.zoo.pool import ROOT, study_all
-from tests.zoo.record import differences, has_failed, summary
+from tests.zoo.zoo_record import differences, has_failed, summary
 
 DETAILS = ROOT / "runs" / "zoo.jsonl"
 RECORD = ROOT / "records" / "zoo.json"

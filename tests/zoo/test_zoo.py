@@ -14,8 +14,8 @@ from tests.layout.observation.test_operations import CONTRACTIONS
 from tests.zoo.catalogue import KINDS, entries
 from tests.zoo.exceptions import EXCEPTIONS
 from tests.zoo.pool import ROOT
-from tests.zoo.record import counts, exception
 from tests.zoo.study import study
+from tests.zoo.zoo_record import counts, exception
 
 SAMPLE = {
     "base": ("bert", "gpt2", "vit", "clip", "mamba", "t5", "convnextv2", "sam_vision_model"),

@@ -439,7 +439,7 @@ MUTANTS = [
     Mutant(
         "agree-on-projecting",
         "src/nero/optim/balanced.py",
-        "param.grad is not None or _is_shared(param, neurons)",
+        "param.grad is not None or ranks_share(param, neurons)",
         "param.grad is not None",
         (AGREEMENT, "-k", "2"),
     ),

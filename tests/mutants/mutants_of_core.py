@@ -223,8 +223,8 @@ MUTANTS = [
     Mutant(
         "rounding-seed",
         ROUNDING,
-        "torch.tensor(seed, device",
-        "torch.tensor(0, device",
+        'int64("seed", seed), device',
+        "0, device",
         option("seed", "kernel"),
     ),
     Mutant(

@@ -24,13 +24,9 @@ class Baseline(RelativeOptimizer):
     readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
     """What checks each option, beside ``lr``."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._checked: dict[int, list[Any]] = {}
-        super().__init__(*args, **options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._checked = {}
-        super().__setstate__(state)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.option_names = tuple(cls.readers)
 
     @abstractmethod
     def _rule(
@@ -38,15 +34,10 @@ class Baseline(RelativeOptimizer):
     ) -> tuple[Tensor, State]:
         """Compute the new weight and the changed state; ``state["step"]`` counts this step already."""
 
-    def _read_options(self, group: Group) -> Group:
-        # Once, and again when an option has changed: trainers set them while they run.
-        if torch.compiler.is_compiling():
-            return group
-        values = [group[name] for name in self.readers]
-        if self._checked.get(id(group)) != values:
+    def _options_of(self, group: Group) -> Group:
+        if not torch.compiler.is_compiling():
             for name, read in self.readers.items():
                 read(name, group[name])
-            self._checked[id(group)] = values
         return group
 
     def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nero.core.arguments import check_alike
 from nero.core.precision import working_dtype
+from nero.core.spec import int64
 
 _MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # splitmix64's, as signed 64-bit numbers
 _INCREMENT = -0x61C8864680B583EB
@@ -39,9 +40,7 @@ def uniform_noise(
     """
     if not isinstance(like, Tensor):
         raise TypeError(f"like must be a tensor, not {like!r}")
-    if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
-        raise ValueError(f"seed must be an integer of 64 bits, not {seed!r}")
-    start = _mix(_mix(torch.tensor(seed, device=like.device)) + stream)
+    start = _mix(_mix(torch.tensor(int64("seed", seed), device=like.device)) + stream)
     start = _mix(start + step)
     position = torch.arange(offset, offset + like.numel(), device=like.device).reshape(like.shape)
     return _shift(_mix(start + position), 64 - _BITS) * 2.0**-_BITS

@@ -73,9 +73,7 @@ class Sphere:
         return self
 
     def __deepcopy__(self, memo: Any) -> "Sphere":
-        return (
-            self  # it never changes, and an optimiser tells its default from a choice by identity
-        )
+        return self  # it never changes, and its identity tells a default from a choice
 
     def __str__(self) -> str:
         parts = ["mean 0"] if self.centre else []

@@ -16,7 +16,9 @@ _MARK = "_nero_layout"
 
 
 def model_of(params: object) -> nn.Module | None:
-    """Return the model whose ``parameters()`` or ``named_parameters()`` this is, if nothing was taken yet.
+    """Return this model, or the one whose ``parameters()`` this is, or its ``named_parameters()``.
+
+    An iterator leads to its model as long as nothing was taken from it.
 
     Example:
         >>> from nero.layout.arrival import model_of
@@ -24,6 +26,8 @@ def model_of(params: object) -> nn.Module | None:
         >>> model_of(model.parameters()) is model, model_of([*model.parameters()])
         (True, None)
     """
+    if isinstance(params, nn.Module):
+        return params
     if not isinstance(params, GeneratorType) or params.gi_frame is None:
         return None
     if inspect.getgeneratorstate(params) != inspect.GEN_CREATED:

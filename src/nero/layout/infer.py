@@ -89,8 +89,7 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
 def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str:
     return (
         f"`{first.name}` and `{name}` are one tied parameter, but {first.reason} says "
-        f"{_short(first.layout)} and {reason} says {_short(layout)}; decide with an override, "
-        f'for example overrides=[("{first.name}", {{"neuron_dims": (0,)}})]'
+        f"{in_words(first.layout)} and {reason} says {in_words(layout)}; {decide_by_override(first.name)}"
     )
 
 
@@ -164,5 +163,11 @@ def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> _Found:
     return _Found(layout, f"{cls} is not registered; {why}", is_guess=True)
 
 
-def _short(layout: Layout) -> str:
+def in_words(layout: Layout) -> str:
+    """Return what messages call a layout."""
     return layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
+
+
+def decide_by_override(name: str) -> str:
+    """Return what messages say where only the user can tell what the neurons of a parameter are."""
+    return f'decide with an override, for example overrides=[("{name}", {{"neuron_dims": (0,)}})]'

@@ -8,7 +8,7 @@ from torch import nn
 
 from nero.core.neurons import BIAS, Layout, LayoutWarning
 from nero.core.warn import warn_user
-from nero.layout.infer import NamedLayout
+from nero.layout.infer import NamedLayout, decide_by_override, in_words
 from nero.layout.observation import Observation, observe
 from nero.layout.observation.sightings import Seen
 
@@ -27,8 +27,8 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
     if doubts:
         first, seen = next((each, seen) for each, seen in settled if seen is not None)
         warn_user(
-            f"`{first.name}` is registered as {_words(first.layout)} ({first.reason}), but the example "
-            f"uses it as {_words(seen.layouts[0])}, in {seen.how}; the registered layout is taken for "
+            f"`{first.name}` is registered as {in_words(first.layout)} ({first.reason}), but the example "
+            f"uses it as {in_words(seen.layouts[0])}, in {seen.how}; the registered layout is taken for "
             f"{len(doubts)} such parameter(s): decide with register_layout or an override",
             LayoutWarning,
         )
@@ -43,11 +43,8 @@ def _settled(each: NamedLayout, seen: Seen | None) -> tuple[NamedLayout, Seen | 
     layout = seen.layouts[0]
     if each.is_guess:
         if len(seen.layouts) > 1:
-            uses = " and as ".join(map(_words, seen.layouts))
-            conflict = (
-                f"the example uses `{each.name}` as {uses}; decide with an override, for example "
-                f'overrides=[("{each.name}", {{"neuron_dims": (0,)}})]'
-            )
+            uses = " and as ".join(map(in_words, seen.layouts))
+            conflict = f"the example uses `{each.name}` as {uses}; {decide_by_override(each.name)}"
             return replace(each, conflict=conflict), None
         if each.layout == BIAS and layout.role == "embedding":
             return replace(each, is_guess=False), None  # a name is all that tells a table of biases
@@ -78,10 +75,6 @@ def _cut(layout: Layout, shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
         return (), 1
     kept = {d % len(shape) for d in layout.neuron_dims or ()}
     return tuple(d for d, n in enumerate(shape) if n > 1 and d not in kept), neurons.num_groups
-
-
-def _words(layout: Layout) -> str:
-    return layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
 
 
 def _warn_of_failure(found: Sequence[NamedLayout], observation: Observation) -> None:

@@ -9,15 +9,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nero.core.arguments import kind_of
-from nero.core.neurons import LAYOUT_KEYS, Neurons, neurons_from_options
-from nero.core.sharding import is_sharded
+from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sphere import Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.nero import Nero
-from nero.optim.projection import project_param_
+from nero.optim.projection import project_param_, ranks_share
 from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
 
 
@@ -183,7 +182,7 @@ class Balanced(Optimizer):
                 neurons = neurons_from_options(group, param.shape)
                 # All ranks that share neurons must come along, though some may have no gradient. What has
                 # not changed keeps its bits.
-                is_changed = param.grad is not None or _is_shared(param, neurons)
+                is_changed = param.grad is not None or ranks_share(param, neurons)
                 if not is_changed or not _is_trainable(param):
                     continue
                 now = _norms(param, group)
@@ -203,14 +202,6 @@ _OWN = (*LAYOUT_KEYS, "constraint")
 
 def _is_trainable(param: Tensor) -> bool:
     return param.requires_grad and not param.is_meta
-
-
-def _is_shared(param: Tensor, neurons: Neurons) -> bool:
-    if not is_sharded(param):
-        return False
-    from nero.distributed import fan_in_mesh_dims
-
-    return bool(fan_in_mesh_dims(param, neurons))
 
 
 def _check_groups(groups: list[dict[str, Any]]) -> None:

@@ -80,6 +80,8 @@ class RelativeOptimizer(Optimizer):
 
     state_specs: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
+    option_names: ClassVar[Iterable[str]] = ()
+    """The options that `_options_of` reads."""
     option_hints: ClassVar[Mapping[str, str]] = {}
     """Options of other optimisers, and what serves instead of them."""
     _is_building = False
@@ -96,19 +98,14 @@ class RelativeOptimizer(Optimizer):
         refuse_unknown(unknown or {}, defaults, self.option_hints, type(self).__name__)
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         self._resolved: dict[int, Resolved] = {}  # by position
+        self._options: dict[int, tuple[list[Any], Any]] = {}  # as last read, by group
         self._names: tuple[str, ...] = ()
-        model = params if isinstance(params, nn.Module) else model_of(params)
+        model = model_of(params)
         if model is not None:
             check_overrides(overrides, defaults)
             if model is not params:
                 self._names = tuple(name for name, _ in model.named_parameters())
-            params = param_groups(model, overrides=overrides, example=example)
-        elif overrides or example is not None:
-            name = "overrides match parameter names" if overrides else "example is a model's input"
-            raise TypeError(f"{name}: pass the model, not its parameters")
-        elif not isinstance(params, Tensor):  # torch refuses it, and says why
-            check_params(params)
-            params = with_layouts(params)
+        params = as_groups(params, overrides, example)
         self._is_building = True
         super().__init__(params, defaults)
         self._is_building = False
@@ -119,9 +116,19 @@ class RelativeOptimizer(Optimizer):
     def _update(self, updates: list[Update]) -> None:
         """Update all parameters of one step, in place."""
 
-    def _read_options(self, group: Group) -> Any:
+    def _options_of(self, group: Group) -> Any:
         """Return the options of a group that an update needs, or raise if one is invalid."""
         return group
+
+    def _read_options(self, group: Group) -> Any:
+        # Once, and again when an option has changed: trainers set them while they run.
+        if torch.compiler.is_compiling():
+            return self._options_of(group)
+        values = [group[name] for name in self.option_names]
+        known = self._options.get(id(group))
+        if known is None or known[0] != values:
+            known = self._options[id(group)] = values, self._options_of(group)
+        return known[1]
 
     def _hyper(self, options: Any, neurons: Neurons) -> Any:
         """Return the options as these neurons obey them."""
@@ -276,7 +283,7 @@ class RelativeOptimizer(Optimizer):
                 hook.remove()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._resolved, self._names = {}, ()
+        self._resolved, self._options, self._names = {}, {}, ()
         super().__setstate__(state)
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -381,6 +388,20 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
+
+
+def as_groups(params: Any, overrides: Overrides = (), example: Any = None) -> Any:
+    """Return the param groups of a model, of an iterator that leads to one, or of bare parameters."""
+    model = model_of(params)
+    if model is not None:
+        return param_groups(model, overrides=overrides, example=example)
+    if overrides or example is not None:
+        name = "overrides match parameter names" if overrides else "example is a model's input"
+        raise TypeError(f"{name}: pass the model, not its parameters")
+    if isinstance(params, Tensor):
+        return params  # torch refuses it, and says why
+    check_params(params)
+    return with_layouts(params)
 
 
 def _check_state(state: State, specs: Mapping[str, StateSpec], neurons: Neurons, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from operator import itemgetter
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -80,6 +79,7 @@ class Nero(RelativeOptimizer):
     """
 
     state_specs = STATE
+    option_names = (*Hyper._fields, "fused", "weight_decay")
     option_hints: ClassVar = {
         "betas": "there is no momentum, and a single average: pass the second of them as beta=",
         "momentum": "there is none, and no option for it; beta= averages the squared gradient norm",
@@ -157,7 +157,6 @@ class Nero(RelativeOptimizer):
 
     def _reset(self) -> None:
         self._backends, self._summing_backends = new_backends(), new_summing_backends()
-        self._options: dict[int, tuple[Any, Hyper]] = {}
         self._watch, self._has_judged = LoadWatch(), False
 
     def state_dict(self) -> dict[str, Any]:
@@ -197,15 +196,17 @@ class Nero(RelativeOptimizer):
         super()._check_group(group)
         warn_far(group["lr"])
 
-    def _read_options(self, group: Group) -> Hyper:
-        # Once, and again when an option has changed: trainers set them while they run.
-        if torch.compiler.is_compiling():
-            return _read(group)
-        values = _values(group)
-        known = self._options.get(id(group))
-        if known is None or known[0] != values:
-            known = self._options[id(group)] = values, _read(group)
-        return known[1]
+    def _options_of(self, group: Group) -> Hyper:
+        if group["fused"] is not None:
+            flag("fused", group["fused"])
+        if group["weight_decay"] != 0:
+            names = group.get("param_names") or ["its first parameter"]
+            raise ValueError(
+                f"weight_decay must be 0 but is {group['weight_decay']} in the group of {names[0]}: Nero "
+                "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
+                "regularise, see gain_penalty"
+            )
+        return Hyper.read(group)
 
     def _hyper(self, options: Hyper, neurons: Neurons) -> Hyper:
         return options.for_neurons(neurons)
@@ -283,20 +284,3 @@ class Nero(RelativeOptimizer):
 def _is_finite(grad: Tensor) -> bool:
     # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
     return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())
-
-
-_values = itemgetter(*Hyper._fields, "fused", "weight_decay")
-
-
-def _read(group: Group) -> Hyper:
-    """Read and check the options of a group."""
-    if group["fused"] is not None:
-        flag("fused", group["fused"])
-    if group["weight_decay"] != 0:
-        names = group.get("param_names") or ["its first parameter"]
-        raise ValueError(
-            f"weight_decay must be 0 but is {group['weight_decay']} in the group of {names[0]}: Nero fixes "
-            "the norm of every neuron, so decay has nothing to do; set it to 0, and to regularise, see "
-            "gain_penalty"
-        )
-    return Hyper.read(group)

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nero.core.arguments import check_real
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.sphere import BALANCED, Sphere, as_constraint, project
-from nero.layout import Overrides, param_groups
-from nero.layout.arrival import model_of, with_layouts
-from nero.optim.base import Params
-from nero.optim.checks import check_has_params, check_params
+from nero.layout import Overrides
+from nero.optim.base import Params, as_groups
+from nero.optim.checks import check_has_params
 
 
 def project_(
@@ -41,13 +40,7 @@ def project_(
         raise TypeError(
             "project_ takes a model or several parameters: put a single one into a list"
         )
-    model = params if isinstance(params, nn.Module) else model_of(params)
-    if model is None:
-        check_params(params)
-        if overrides:
-            raise TypeError("overrides match parameter names: pass the model, not its parameters")
-    groups = with_layouts(params) if model is None else param_groups(model, overrides=overrides)
-    for param, group in _each(groups):
+    for param, group in _each(as_groups(params, overrides)):
         check_real("each of params", param)
         if not param.is_meta:
             sphere = as_constraint(group.get("constraint", constraint))
@@ -69,11 +62,8 @@ def project_param_(
     constraint = constraint.for_fan_in(neurons.fan_in)
     if constraint.radius == "initial" and radius is None:
         constraint = Sphere(None, constraint.centre)
-    if is_sharded(param):
-        from nero.distributed import fan_in_mesh_dims
-
-        if not fan_in_mesh_dims(param, neurons):
-            param, radius = to_local(param), None if radius is None else to_local(radius)
+    if is_sharded(param) and not ranks_share(param, neurons):
+        param, radius = to_local(param), None if radius is None else to_local(radius)
     weight = neurons.view(param)
     projected = project(
         weight, fan_in_dims=neurons.fan_in_dims, constraint=constraint, radius=radius
@@ -82,6 +72,15 @@ def project_param_(
         # Torch may have placed it otherwise, where there are more ranks than rows.
         projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
     weight.copy_(projected)
+
+
+def ranks_share(param: Tensor, neurons: Neurons) -> bool:
+    """Whether ranks hold parts of one neuron each, so that none can judge or project it alone."""
+    if not is_sharded(param):
+        return False
+    from nero.distributed import fan_in_mesh_dims
+
+    return bool(fan_in_mesh_dims(param, neurons))
 
 
 def _each(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[Tensor, dict[str, Any]]]:

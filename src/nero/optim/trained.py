@@ -18,10 +18,11 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from nero.core.neurons import neurons_from_options
-from nero.core.sharding import is_sharded, to_local
-from nero.core.sphere import Sphere
+from nero.core.sharding import to_local
+from nero.core.sphere import Sphere, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
 from nero.core.warn import warn_user
+from nero.optim.projection import ranks_share
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -81,11 +82,8 @@ def layers_of(
             if not param.requires_grad or param.is_meta or param in known:
                 continue
             neurons = neurons_from_options(group, param.shape)
-            if is_sharded(param):
-                from nero.distributed import fan_in_mesh_dims
-
-                if fan_in_mesh_dims(param, neurons):
-                    continue
+            if ranks_share(param, neurons):
+                continue
             weight = neurons.view(to_local(param))
             size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
             if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
@@ -175,11 +173,8 @@ def _change(layer: Layer) -> tuple[float, float]:
     """Return the mean squares of what projection changes, and of the weights, from some whole rows."""
     fan_in = math.prod(layer.weight.shape[d] for d in layer.fan_in_dims)
     rows = layer.rows(min(16, NUM_NUMBERS // fan_in), fan_in).double()
-    size = rows.square().sum(1)
-    centred = (rows - rows.mean(1, keepdim=True)).square().sum(1)
-    # ||w - c/||c|| ||^2 = ||w||^2 - 2 ||c|| + 1, for c the centred row; constant rows stay
-    changed = torch.where(centred > 1e-12 * size, size - 2 * centred.sqrt() + 1, 0.0).clamp(min=0)
-    return changed.sum().item() / rows.numel(), size.sum().item() / rows.numel()
+    changed = project(rows, fan_in_dims=(1,), constraint=DEFAULT) - rows
+    return changed.square().mean().item(), rows.square().mean().item()
 
 
 def _is_trained(layer: Layer) -> bool:

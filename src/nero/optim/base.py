@@ -105,9 +105,9 @@ class RelativeOptimizer(Optimizer):
             check_overrides(overrides, defaults)
             if model is not params:
                 self._names = tuple(name for name, _ in model.named_parameters())
-        params = as_groups(params, overrides, example)
+        groups = as_groups(params, overrides, example)
         self._is_building = True
-        super().__init__(params, defaults)
+        super().__init__(groups, defaults)
         self._is_building = False
         warn_untrainable(self.param_groups)
         self._prepare_groups(self.param_groups)

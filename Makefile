@@ -23,7 +23,7 @@ types: dev
 	$(BIN)/mypy
 
 test: dev
-	$(BIN)/python -m pytest -q -n 2 --durations=40
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=40
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.
 SEED ?= $(shell date +%s)

@@ -38,7 +38,7 @@ def _doctest_names(doctest_namespace: dict[str, object]) -> None:
 
 # What `fused=None` picks, in the folders that ask whether the update is right and lawful.
 BACKENDS = ("plain", "cpu kernel")
-FOLDERS = {"peers", "properties", "reference", "rules", "training"}
+FOLDERS = {"peers", "properties", "reference", "rules"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import forget_modules
-from test_run import InterruptedAt, assert_same, dirs
+from test_run import assert_resumes_to_the_bit, dirs
 
 from nero_lab.cli.arguments import parse
 from nero_lab.engine.schedules import Constant, Cosine, Steps
@@ -39,13 +39,7 @@ def test_the_example_learns(tmp_path: Path) -> None:
 
 
 def test_the_example_resumes_to_the_bit(tmp_path: Path) -> None:
-    config = RunConfig("spirals:TASK", scale="smoke")
-    run(config, dirs(tmp_path / "whole", tmp_path))
-    often = dirs(tmp_path / "broken", tmp_path, checkpoint_steps=3)
-    with pytest.raises(KeyboardInterrupt):
-        run(config, often, progress=InterruptedAt(13))
-    run(config, often)
-    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+    assert_resumes_to_the_bit(RunConfig("spirals:TASK", scale="smoke"), tmp_path, tmp_path)
 
 
 def test_an_own_task_cannot_pass_for_one_of_the_lab() -> None:

@@ -80,22 +80,25 @@ def assert_equal(one: Any, other: Any, where: str = "checkpoint") -> None:
         assert one == other, where
 
 
+def assert_resumes_to_the_bit(config: RunConfig, folder: Path, data_dir: Path) -> None:
+    """Interrupt a run in its second half, some steps after its last checkpoint, and go on."""
+    whole = run(config, dirs(folder / "whole", data_dir))
+    assert whole.status == "finished"
+    assert whole.end is not None
+    stop = whole.end["step"] * 3 // 4 + 1
+    often = dirs(folder / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
+    with pytest.raises(KeyboardInterrupt):
+        run(config, often, progress=InterruptedAt(stop))
+    assert read(folder / "broken" / config.name).end is None
+    run(config, often)
+    assert_same(folder / "whole" / config.name, folder / "broken" / config.name)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_an_interrupted_run_ends_as_an_unbroken_one(
     name: str, data_dir: Path, tmp_path: Path
 ) -> None:
-    config = RunConfig(name, scale="smoke")
-    whole = run(config, dirs(tmp_path / "whole", data_dir))
-    assert whole.status == "finished"
-    assert whole.end is not None
-    # In the second half of the run, some steps after the last checkpoint.
-    stop = whole.end["step"] * 3 // 4 + 1
-    often = dirs(tmp_path / "broken", data_dir, checkpoint_steps=max(stop // 3, 1))
-    with pytest.raises(KeyboardInterrupt):
-        run(config, often, progress=InterruptedAt(stop))
-    assert read(tmp_path / "broken" / config.name).end is None
-    run(config, often)
-    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+    assert_resumes_to_the_bit(RunConfig(name, scale="smoke"), tmp_path, data_dir)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +106,7 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
 )
 def test_every_kind_of_optimiser_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke", optimizer=optimizer)
-    run(config, dirs(tmp_path / "whole", data_dir))
-    often = dirs(tmp_path / "broken", data_dir, checkpoint_steps=7)
-    with pytest.raises(KeyboardInterrupt):
-        run(config, often, progress=InterruptedAt(30))
-    run(config, often)
-    assert_same(tmp_path / "whole" / config.name, tmp_path / "broken" / config.name)
+    assert_resumes_to_the_bit(config, tmp_path, data_dir)
 
 
 def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) -> None:

@@ -166,9 +166,7 @@ def test_a_sweep_whose_driver_is_killed_goes_on_by_the_same_command(
     assert without_clock(half_done, KILLED) == without_clock(unbroken, KILLED)
 
 
-def test_ctrl_c_ends_a_sweep_with_one_line_and_it_resumes(
-    half_done: Path, tmp_path: Path, data_dir: Path
-) -> None:
+def test_ctrl_c_ends_a_sweep_with_one_line(half_done: Path, tmp_path: Path, data_dir: Path) -> None:
     arguments = command(half_done, data_dir, *TWO_SEEDS, "--checkpoint-steps", "3")
     process = start(arguments, tmp_path)
     wait_for(lambda: len(lines(half_done, KILLED)) > 40, process)

@@ -80,18 +80,26 @@ def every_layout(dtype):
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_agrees_with_plain_over_1000_steps(dtype, constraint):
+def test_agrees_with_plain(dtype, constraint):
+    assert_takes_the_same_steps(dtype, constraint, num_steps=110)
+
+
+def test_agrees_with_plain_over_1000_steps():
+    assert_takes_the_same_steps(torch.float32, "balanced", num_steps=1000)
+
+
+def assert_takes_the_same_steps(dtype, constraint, num_steps):
     torch.manual_seed(0)
     pair = twins(every_layout(dtype), constraint=constraint)
     shapes = [p.shape for p in pair[0][1]]
-    for t in range(1000):
+    for t in range(num_steps):
         grads = [torch.randn(shape).to(dtype) for shape in shapes]
         if t % 100 == 7:  # non-finite and zero rows
             for grad in grads:
                 grad[0] *= math.nan
                 grad[-1] *= 0
         step_both(pair, grads)
-    assert_agree(pair, 1000)
+    assert_agree(pair, num_steps)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
@@ -490,10 +498,7 @@ class TestManners:
         assert results.get(timeout=60) == _sum(expected)
         child.join()
 
-    def test_without_numba_it_says_so_once_and_goes_on(self, monkeypatch, caplog):
-        monkeypatch.setattr(cpu, "missing", lambda: "numba is not installed")
-        monkeypatch.setattr(cpu.plan, "missing", lambda: "numba is not installed")
-        nero.backends._say_once.cache_clear()
+    def two_logged_steps(self, caplog):
         model = self.model()
         with caplog.at_level(logging.INFO, logger="nero"):
             optimizer = Nero(model)
@@ -501,6 +506,12 @@ class TestManners:
                 for param in model.parameters():
                     param.grad = torch.randn_like(param)
                 optimizer.step()
+
+    def test_without_numba_it_says_so_once_and_goes_on(self, monkeypatch, caplog):
+        monkeypatch.setattr(cpu, "missing", lambda: "numba is not installed")
+        monkeypatch.setattr(cpu.plan, "missing", lambda: "numba is not installed")
+        nero.backends._say_once.cache_clear()
+        self.two_logged_steps(caplog)
         assert [r.message for r in caplog.records] == [
             "Nero runs on plain torch operations: numba is not installed"
         ]
@@ -511,13 +522,7 @@ class TestManners:
         heard = []
         monkeypatch.setattr(cpu.plan, "_take", lambda todo: heard.append(len(caplog.records)))
         cpu.plan._announce.cache_clear()
-        model = self.model()
-        with caplog.at_level(logging.INFO, logger="nero"):
-            optimizer = Nero(model)
-            for _ in range(2):
-                for param in model.parameters():
-                    param.grad = torch.randn_like(param)
-                optimizer.step()
+        self.two_logged_steps(caplog)
         (record,) = caplog.records
         assert record.message.startswith("preparing the CPU kernel for weights stored as float32")
         assert heard[0] == 1, "before the first kernel runs"

@@ -8,6 +8,20 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.distributed.tensor.debug import CommDebugMode
+
+# Ranks are forked from one process that has imported what all of them need: 3 s of a core each otherwise.
+PRELOADED = [
+    "nero.baselines",
+    "nero.diagnostics",
+    "pytest",
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.debug",
+    "torch.distributed.tensor.parallel",
+]
+mp.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 
 def on_ranks(world_size, function, *args):
@@ -15,7 +29,12 @@ def on_ranks(world_size, function, *args):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(_rank, args=(world_size, port, function, args), nprocs=world_size)
+    mp.start_processes(
+        _rank,
+        args=(world_size, port, function, args),
+        nprocs=world_size,
+        start_method="forkserver",
+    )
 
 
 def _rank(rank, world_size, port, function, args):
@@ -116,6 +135,17 @@ def train(model, optimizer, steps):
         for name, param in model.named_parameters():
             param.grad = sharded_grad(grads[name], param)
         optimizer.step()
+
+
+def train_and_count(model, optimizer, steps, num_counted=2):
+    """Train, and return how many collectives each of the last steps has: counting makes a step slow."""
+    train(model, optimizer, steps[:-num_counted])
+    counts = []
+    for step in steps[-num_counted:]:
+        with CommDebugMode() as comm:
+            train(model, optimizer, [step])
+        counts.append(comm.get_total_counts())
+    return counts
 
 
 def assert_same_bits(model, reference, what=""):

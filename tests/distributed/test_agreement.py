@@ -4,6 +4,7 @@ docs/decisions/ranks-agree.md lists the decisions; what is tested elsewhere is n
 """
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -58,6 +59,7 @@ def raise_together(how, num_groups, fused):
     undisturbed, optimizer = Nero(calm, **options), Nero(model, **options)
     names = [name for group in optimizer.param_groups for name in group["param_names"]]
     num_raised = 0
+    counted = range(3)  # with a step that raises; counting makes them slow
     for step, grads in enumerate(finite_gradients(8)):
         train(calm, undisturbed, [grads])
         set_grads(model, grads)
@@ -65,18 +67,20 @@ def raise_together(how, num_groups, fused):
         has_nan = spoil(dict(model.named_parameters())[name], step, everywhere=num_groups == 0)
         if has_nan:
             before = everything(model, optimizer)
-            with CommDebugMode() as comm, pytest.raises(FloatingPointError) as caught:
+            counter = CommDebugMode() if step in counted else None
+            with counter or nullcontext(), pytest.raises(FloatingPointError) as caught:
                 optimizer.step()
-            assert comm.get_total_counts() == num_groups, (how, comm.get_comm_counts())
+            assert not counter or counter.get_total_counts() == num_groups, how
             for message in on_all_ranks(str(caught.value)):
                 assert f"the gradient of `{name}` is not finite" in message, (how, message)
                 assert "nothing was updated" in message
             assert_unchanged(before, everything(model, optimizer), how)
             num_raised += 1
         set_grads(model, grads)
-        with CommDebugMode() as comm:
+        counter = CommDebugMode() if step in counted else None
+        with counter or nullcontext():
             optimizer.step()
-        assert comm.get_total_counts() == num_groups + num_sums, (how, comm.get_comm_counts())
+        assert not counter or counter.get_total_counts() == num_groups + num_sums, how
         # To the bit, with the job that never had a NaN.
         assert_unchanged(everything(calm, undisturbed), everything(model, optimizer), how)
     assert num_raised >= 5, (how, num_raised)

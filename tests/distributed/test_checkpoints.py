@@ -1,6 +1,5 @@
 """Saved on some ranks, resumed on others: weights and next steps are those of the unbroken run."""
 
-import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
@@ -78,17 +77,22 @@ def _go_on(model, optimizer, state, how, **options):
     assert_same_bits(model, reference, f"resumed on {how}:")
 
 
-@pytest.mark.parametrize("flat", [False, True], ids=["nested", "flattened"])
-def test_saved_at_4_ranks_resumed_at_4_2_1_and_3(tmp_path, flat):
-    on_ranks(4, save, tmp_path, "FSDP 4", flat)
+def save_all(path):
+    save(path / "nested", "FSDP 4", flat=False)
+    save(path / "flattened", "FSDP 4", flat=True)
+    save(path / "with TP", "FSDP+TP 2x2", flat=False)
+
+
+def resume_all(path, how):
+    resume(path / "nested", how, flat=False)
+    resume(path / "flattened", how, flat=True)
+    resume(path / "with TP", how, flat=False)
+
+
+def test_saved_at_4_ranks_resumed_at_4_2_1_and_3(tmp_path):
+    on_ranks(4, save_all, tmp_path)
     for how in ("FSDP 4", "FSDP 2", "alone", "FSDP 3"):
-        on_ranks(HOW[how][0], resume, tmp_path, how, flat)
-
-
-def test_saved_on_fsdp_and_tp_resumed_on_fsdp_and_alone(tmp_path):
-    on_ranks(4, save, tmp_path, "FSDP+TP 2x2", False)
-    for how in ("FSDP 2", "alone"):
-        on_ranks(HOW[how][0], resume, tmp_path, how, False)
+        on_ranks(HOW[how][0], resume_all, tmp_path, how)
 
 
 def test_full_state_dicts(tmp_path):

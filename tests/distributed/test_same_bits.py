@@ -5,7 +5,6 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -22,6 +21,7 @@ from tests.distributed.ranks import (
     network,
     on_ranks,
     train,
+    train_and_count,
 )
 
 NUM_STEPS = 20
@@ -111,12 +111,7 @@ def _compare(names):
             model = shard(network())
             sharded = Nero(model, **options)
             train(reference, whole, steps)
-            with CommDebugMode() as comm:
-                train(model, sharded, steps)
-            assert comm.get_total_counts() == num_collectives * NUM_STEPS, (
-                name,
-                comm.get_comm_counts(),
-            )
+            assert train_and_count(model, sharded, steps) == [num_collectives] * 2, name
             assert_same_bits(model, reference, f"{name}, {constraint}:")
             assert sharded.num_skipped == whole.num_skipped > 0, name
 
@@ -135,8 +130,6 @@ def _compare_local():
     steps = gradients(reference, NUM_STEPS)
     whole, sharded = Nero(reference, **OPTIONS), Nero(model, **OPTIONS)
     train(reference, whole, steps)
-    with CommDebugMode() as comm:
-        train(model, sharded, steps)
-    assert comm.get_total_counts() == 0, comm.get_comm_counts()
+    assert train_and_count(model, sharded, steps) == [0, 0]
     assert_same_bits(model, reference)
     assert sharded._backends["cpu"].plan is not None

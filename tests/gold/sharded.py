@@ -1,7 +1,5 @@
 """The sharded cases of the gold record, on real gloo ranks."""
 
-import os
-import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -18,6 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import nero
 from nero.baselines import Lamb, Lars, Madam
+from tests.distributed.ranks import on_ranks
 from tests.gold.cases import BuildOptimizer, build_nero
 from tests.gold.networks import NETWORKS, seeded
 from tests.gold.trajectory import (
@@ -64,28 +62,21 @@ class ShardedCase:
 def run_on_ranks(cases: Sequence[ShardedCase]) -> dict[str, dict[str, Tensor]]:
     """Run cases of one world size; return case -> tensor name -> tensor, names led by the rank."""
     (world_size,) = {case.world_size for case in cases}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     names = [case.name for case in cases]
     found: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_rank, args=(world_size, port, names, folder), nprocs=world_size)
+        on_ranks(world_size, _save, names, folder)
         for rank in range(world_size):
             for name, tensors in torch.load(Path(folder, f"{rank}.pt")).items():
                 found[name] |= {f"rank {rank} {key}": value for key, value in tensors.items()}
     return found
 
 
-def _rank(rank: int, world_size: int, port: int, names: list[str], folder: str) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+def _save(names: list[str], folder: str) -> None:
     torch.save(
-        {name: SHARDED[name].run_on_this_rank() for name in names}, Path(folder, f"{rank}.pt")
+        {name: SHARDED[name].run_on_this_rank() for name in names},
+        Path(folder, f"{dist.get_rank()}.pt"),
     )
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def _placed(whole: Tensor | None, param: Tensor) -> Tensor | None:

@@ -3,9 +3,9 @@
 from tests.mutants.mutant_runner import Mutant
 
 _ROOM = "src/nero/layout/observation"
-AXES, CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD = (
+CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD = (
     f"{_ROOM}/{name}.py"
-    for name in ("axes", "contractions", "functions", "movements", "sightings", "forward")
+    for name in ("contractions", "functions", "movements", "sightings", "forward")
 )
 ARRIVAL, GUESS, RECONCILE = (
     f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile")
@@ -17,7 +17,6 @@ ARRIVALS = ("tests/layout/test_arrival.py",)
 GUESSES = ("tests/layout/test_guess.py",)
 
 MUTANTS = [
-    Mutant("observe-expanded-dims", AXES, "n > 1 and stride > 0", "n > 1", CASES),
     Mutant(
         "observe-transposed",
         CONTRACTIONS,

@@ -13,12 +13,13 @@ from nero import Nero, Sphere, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
 
 
-def test_gain_penalty_is_a_term_of_the_loss():
+@pytest.mark.parametrize("fused", [False, None])
+def test_gain_penalty_is_a_term_of_the_loss(fused):
     torch.manual_seed(0)
     by_option, by_loss = (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)) for _ in range(2))
     by_loss.load_state_dict(by_option.state_dict())
     x, penalty = torch.randn(8, 4), 0.3
-    optimizers = Nero(by_option, gain_penalty=penalty), Nero(by_loss)
+    optimizers = Nero(by_option, gain_penalty=penalty, fused=fused), Nero(by_loss, fused=fused)
     for _ in range(20):
         for model, optimizer in zip((by_option, by_loss), optimizers, strict=True):
             optimizer.zero_grad()

@@ -308,7 +308,7 @@ TABLES = {
     "codebook": (
         Fn(lambda m, x: (x @ m.c.t(), F.mse_loss(x, F.embedding(ids(2, 5), m.c))), c=(7, 4)),
         data(2, 5, 4),
-        {"c": rows(0)},
+        {"c": neurons(0)},
     ),
     "reference points": (
         Fn(lambda m, x: F.linear(m.p.sigmoid()[:, :1] * x, m.w).sin(), p=(7, 2), w=(3, 4)),
@@ -322,12 +322,12 @@ TABLES = {
             w=(4, 4),
         ),
         data(2, 5, 4),
-        {"t": rows(0)},
+        {"t": neurons(0)},
     ),
     "latents": (
         Fn(lambda m, x: F.linear(m.l, m.w) @ x.transpose(-1, -2), l=(7, 4), w=(3, 4)),
         data(2, 5, 3),
-        {"l": rows(0), "w": neurons(0)},
+        {"l": neurons(0), "w": neurons(0)},
     ),
     "relative bias": (Fn(relative_logits, table=(32, 2)), data(3, 2, 5, 4), {"table": BIAS}),
     "window bias": (Fn(window_logits, table=(81, 2)), data(3, 2, 5, 4), {"table": BIAS}),
@@ -347,7 +347,7 @@ def test_operations_show_layouts(case, device):
     for name, layout in expected.items():
         (seen,) = observation.seen[name].layouts
         assert same_neurons(seen, layout, shapes[name]), (seen, layout)
-        assert seen.role == layout.role or seen.neuron_dims is not None
+        assert seen.role == layout.role
 
 
 def on_meta(model):

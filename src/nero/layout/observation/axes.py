@@ -68,7 +68,7 @@ def through_view(axes: Axes, shape: Sequence[int], view: Tensor) -> Axes:
     found = []
     for n, stride in zip(view.shape, view.stride(), strict=True):
         walked: list[Axis] = []
-        if n > 1 and stride > 0:
+        if n > 1:  # of an expanded dim, whose stride is zero, nothing is walked
             for low, high, axis in stretches:
                 first, last = max(low, stride), min(high, stride * n)
                 if last > first and (last // first > 1 or low <= stride < high):

@@ -3,7 +3,8 @@
     python -m benchmarks.versions OLD_SRC NEW_SRC --model gpt2-124m --rounds 30
 
 Each version has a process of its own, which waits while the other steps. Every round both take ``--steps``
-steps, in an order that alternates; the ratio is taken within a round, and its median is reported. With
+steps, in an order that alternates; the ratio is taken within a round, and its median is reported.
+``--construct`` times building the optimiser instead. With
 ``--ranks 2`` each version has two processes that share the neurons of a model cut by tensor parallelism.
 """
 
@@ -77,15 +78,21 @@ def work(args: argparse.Namespace) -> None:
     if args.ranks > 1:
         model = cut(model)
     optimizer = Nero(model)
-    for param in model.parameters():
-        param.grad = torch.randn_like(param)
-    for _ in range(3):
-        optimizer.step()
+
+    def construct() -> None:
+        Nero(model)
+
+    timed = construct if args.construct else optimizer.step
+    if not args.construct:
+        for param in model.parameters():
+            param.grad = torch.randn_like(param)
+        for _ in range(3):
+            optimizer.step()
     print(0.0, flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         for _ in range(args.steps):
-            optimizer.step()
+            timed()
         print((time.perf_counter() - start) / args.steps, flush=True)
     if args.ranks > 1:
         torch.distributed.destroy_process_group()
@@ -117,6 +124,7 @@ def workers(src: str, args: argparse.Namespace) -> list[Worker]:
     """Start the processes of one version, and wait until they are warm."""
     arguments = ["--model", args.model, "--steps", str(args.steps)]
     arguments += ["--threads", str(args.threads), "--ranks", str(args.ranks)]
+    arguments += ["--construct"] * args.construct
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -153,6 +161,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     low, middle, high = statistics.quantiles(ratios, n=4)
     return {
         "model": args.model,
+        "timed": "construction" if args.construct else "step",
         "ranks": args.ranks,
         "threads": args.threads,
         "rounds": args.rounds,
@@ -173,6 +182,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--steps", type=int, default=1, help="steps per round")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--construct", action="store_true", help="time Nero(model), not its steps")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

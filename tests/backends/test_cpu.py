@@ -81,7 +81,7 @@ def every_layout(dtype):
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_agrees_with_plain(dtype, constraint):
-    assert_takes_the_same_steps(dtype, constraint, num_steps=110)
+    assert_takes_the_same_steps(dtype, constraint, num_steps=60)
 
 
 def test_agrees_with_plain_over_1000_steps():

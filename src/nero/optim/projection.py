@@ -1,6 +1,7 @@
 """Project the neurons of parameters in place."""
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from nero.core.sphere import BALANCED, Sphere, as_constraint, project
 from nero.layout import Overrides
 from nero.optim.base import Params, as_groups
 from nero.optim.checks import check_has_params
+
+_BLOCK = 2**18  # elements: what is computed of them in float64 stays in a core's cache
 
 
 def project_(
@@ -64,14 +67,26 @@ def project_param_(
         constraint = Sphere(None, constraint.centre)
     if is_sharded(param) and not ranks_share(param, neurons):
         param, radius = to_local(param), None if radius is None else to_local(radius)
-    weight = neurons.view(param)
-    projected = project(
-        weight, fan_in_dims=neurons.fan_in_dims, constraint=constraint, radius=radius
-    )
-    if is_sharded(weight):
-        # Torch may have placed it otherwise, where there are more ranks than rows.
-        projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
-    weight.copy_(projected)
+    dims = neurons.fan_in_dims
+    for weight, radii in _blocks(neurons.view(param), radius, dims):
+        projected = project(weight, fan_in_dims=dims, constraint=constraint, radius=radii)
+        if is_sharded(weight):
+            # Torch may have placed it otherwise, where there are more ranks than rows.
+            projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+        weight.copy_(projected)
+
+
+def _blocks(
+    weight: Tensor, radius: Tensor | None, fan_in_dims: tuple[int, ...]
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield a weight and its radii a few neurons at a time, if they are on a CPU."""
+    dim = next((d for d in range(weight.ndim) if d not in fan_in_dims), None)
+    if dim is None or weight.device.type != "cpu" or is_sharded(weight) or not weight.numel():
+        yield weight, radius
+        return
+    size = max(1, _BLOCK * weight.shape[dim] // weight.numel())
+    parts = weight.split(size, dim)
+    yield from zip(parts, repeat(None) if radius is None else radius.split(size, dim), strict=False)
 
 
 def ranks_share(param: Tensor, neurons: Neurons) -> bool:

@@ -159,3 +159,14 @@ def test_layers_that_an_optimiser_leaves_free_are_not_off(build):
     assert check_balance(optimizer).is_balanced
     assert sorted(rows.values()) == ["mean 0, norm 1", "none"]
     assert not check_balance(torch.optim.SGD(nn.Linear(6, 4).parameters())).is_balanced
+
+
+def test_a_neuron_of_norm_one_is_off_by_its_mean_alone():
+    layer = nn.Linear(6, 3, bias=False)
+    nero.project_(layer)
+    with torch.no_grad():
+        layer.weight[1] += 0.1
+        layer.weight[1] /= layer.weight[1].norm()
+    (row,) = check_balance(layer).rows
+    assert row.unbalanced == (1,)
+    assert row.norm_drift <= row.tolerance

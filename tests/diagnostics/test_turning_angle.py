@@ -120,3 +120,16 @@ def test_a_half_precision_gradient_that_is_zero_or_not_finite_is_noticed():
     assert grad_size[0] == 0
     assert grad_size.isfinite().tolist() == [True, False, False, True]
     assert grad_size[3] > 0
+
+
+def test_a_neuron_that_ranks_share_and_that_became_zero_has_no_angle():
+    turns = with_shared_angles(
+        measure(torch.ones(2, 3), torch.tensor([[0.0] * 3, [2.0] * 3]), None)
+    )
+    assert turns.angle.isnan().tolist() == [True, False]
+
+
+def test_a_gradient_whose_square_is_too_small_for_its_dtype_is_not_zero():
+    weight, grad = torch.ones(1, 3), torch.full((1, 3), 1e-30)
+    assert grad.square().sum() == 0
+    assert measure(weight, weight, grad).grad_size > 0

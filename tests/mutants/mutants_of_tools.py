@@ -5,6 +5,7 @@ from tests.mutants.mutant_runner import Mutant
 PLAN, WATCH, ENGINE = "src/nero/tools/plan/", "src/nero/diagnostics/", "lab/nero_lab/engine/"
 MONITOR = "tests/diagnostics/test_turning_monitor.py"
 BALANCE = ("tests/diagnostics/test_balance_check.py",)
+SUMMARY = ("tests/diagnostics/test_summary.py",)
 ANGLE = ("tests/diagnostics/test_turning_angle.py",)
 SCHEDULES = (ENGINE + "schedules.py",)
 BATCHES = ("lab/tests/test_batches.py",)
@@ -21,7 +22,7 @@ MUTANTS = [
         PLAN + "mesh.py",
         "self.replicate * self.fsdp * self.tp",
         "self.replicate * self.fsdp",
-        (PLAN + "mesh.py",),
+        ("tests/plan/test_meshes.py",),
     ),
     Mutant(
         "plan-axis-twice",
@@ -140,7 +141,7 @@ MUTANTS = [
         WATCH + "summary.py",
         '"num_still": (angle == 0).sum()',
         '"num_still": (angle <= 1e-6).sum()',
-        monitor("stand_still or loop_over"),
+        SUMMARY,
     ),
     Mutant(
         "summary-quantiles",
@@ -154,7 +155,7 @@ MUTANTS = [
         WATCH + "summary.py",
         "(math.sqrt(each.neurons.fan_in) * new)",
         "(each.neurons.fan_in * new)",
-        monitor("loop_over or drift"),
+        SUMMARY,
     ),
     Mutant(
         "balance-centre",

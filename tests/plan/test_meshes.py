@@ -35,3 +35,7 @@ def test_reads_any_subset_in_any_order(text, ranks):
 def test_says_what_is_wrong(text, message):
     with pytest.raises(CommandError, match=message):
         parse_ranks(text)
+
+
+def test_every_axis_counts():
+    assert Ranks(2, 3, 4).size == 24

@@ -305,6 +305,11 @@ TABLES = {
         data(2, 5, 4),
         {"l": rows(0)},
     ),
+    "scale per row": (
+        Fn(lambda m, x: F.linear(x, m.g * m.w), g=(6, 1), w=(6, 4)),
+        data(5, 4),
+        {"g": GAIN, "w": neurons(0)},
+    ),
     "codebook": (
         Fn(lambda m, x: (x @ m.c.t(), F.mse_loss(x, F.embedding(ids(2, 5), m.c))), c=(7, 4)),
         data(2, 5, 4),

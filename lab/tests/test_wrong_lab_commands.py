@@ -167,6 +167,7 @@ VALUES = [
     ("sweep shakespeare --epochs 0", "a run needs at least one epoch, not 0"),
     ("sweep shakespeare --lrs=-0.1,0.1", "must be finite and not negative, not -0.1"),
     ("sweep shakespeare --lrs nan", "must be finite and not negative, not nan"),
+    ("sweep shakespeare --widen -1", "--widen is a number of rates to add, not -1"),
     ("sweep shakespeare --cpus-per-run 0", "a run needs at least one CPU, not 0"),
     ("sweep shakespeare --cpus-per-run -2", "a run needs at least one CPU, not -2"),
     ("sweep shakespeare --gpus-per-run -1", "GPUs of a run must be finite and not negative"),

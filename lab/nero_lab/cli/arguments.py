@@ -58,6 +58,12 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         help="rates for each (default: each optimiser's own grid)",
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--widen",
+        type=int,
+        metavar="N",
+        help="rates to add at most where the best is an end of the grid (default: 4, or 0 with --lrs)",
+    )
     parser.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
     parser.add_argument("--address", help="of a Ray cluster (default: one is started here)")
     parser.add_argument(

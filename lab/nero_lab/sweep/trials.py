@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from nero_lab.runner.history import existing_record, is_done
 from nero_lab.sweep.grids import grid
 from nero_lab.sweep.progress import SweepProgress
 from nero_lab.sweep.table import print_table
+from nero_lab.sweep.widening import MAX_ADDED, wider
 
 MAX_FAILURES = 3  # how often a run is started again after its worker died
 
@@ -49,6 +51,8 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
         raise ConfigError(
             f"the GPUs of a run must be finite and not negative, not {args.gpus_per_run:g}"
         )
+    if args.widen is not None and args.widen < 0:
+        raise ConfigError(f"--widen is a number of rates to add, not {args.widen}")
     check_can_be_made(dirs.runs_dir, option="--runs-dir")
     configs = grid(
         args.task,
@@ -63,14 +67,20 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     # Workers have other working directories.
     runs_dir, data_dir = dirs.runs_dir.absolute(), dirs.data_dir.absolute()
     dirs = dataclasses.replace(dirs, runs_dir=runs_dir, data_dir=data_dir)
-    rest = [config for config in configs if not is_done(config, dirs.runs_dir)]
     failures: dict[str, str] = {}
-    if rest:
-        data = configs[0].task_spec.data
-        if data in files.DATA_SETS:  # report a missing file once, not from every worker
-            files.folder(data, dirs.data_dir)
-        failures = _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
-    found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
+    num_rates = Counter(name for name, _ in {(c.optimizer, c.lr) for c in configs})
+    max_rates = max(num_rates.values()) + _num_added(args)
+    todo = configs
+    while todo:
+        rest = [config for config in todo if not is_done(config, dirs.runs_dir)]
+        if rest:
+            data = configs[0].task_spec.data
+            if data in files.DATA_SETS:  # report a missing file once, not from every worker
+                files.folder(data, dirs.data_dir)
+            failures |= _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
+        found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
+        todo = wider(found, max_rates=max_rates)
+        configs = configs + todo
     print_table(found)
     own = f" --tasks {args.task}" if is_reference(args.task) else ""
     page = f"nero-lab report --results {args.runs_dir}{own}"
@@ -82,6 +92,13 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     if num_left:
         console.print(f"runs left: {num_left}; repeat the command to resume them", highlight=False)
     return 1 if num_left else 0
+
+
+def _num_added(args: argparse.Namespace) -> int:
+    """Return how many rates may be added: none to rates that the user chose, unless asked for."""
+    if args.widen is not None:
+        return int(args.widen)
+    return 0 if args.lrs else MAX_ADDED
 
 
 def _run_all(

@@ -1,0 +1,71 @@
+"""Rates beyond the ends of a grid, where the best rate of an optimiser lies at one of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from nero_lab.runner.config import RunConfig
+from nero_lab.sweep.table import Found, Row, best, rows
+
+MAX_ADDED = 4
+"""Rates that are added to a grid of the lab at most."""
+
+
+def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
+    """Return the runs that a sweep should make next, if any: one more rate of some optimisers.
+
+    An optimiser whose best rate is the smallest or the largest of those tried gets one beyond it. When no
+    best rate is an end any more, those with fewer rates than others get as many: the report lets nobody
+    win who had more to choose from.
+
+    Args:
+        found: the runs so far, each with its record.
+        max_rates: rates that an optimiser may have in the end.
+    """
+    if not all(record and record.is_done for _, record in found):
+        return []
+    higher = found[0][0].task_spec.metric.higher_is_better
+    lines = [list(line) for _, line in groupby(rows(found), lambda r: (r.variant, r.optimizer))]
+    open_ended = [
+        (line, end)
+        for line in lines
+        if 1 < len(line) < max_rates
+        for end in [_open_end(line, best(line, higher_is_better=higher))]
+        if end is not None
+    ]
+    most = max(len(line) for line in lines)
+    behind = [(line, _better_end(line, higher)) for line in lines if 1 < len(line) < most]
+    return [
+        replace(config, lr=_beyond(line, end))
+        for line, end in open_ended or behind
+        for config, _ in found
+        if (config.variant, config.optimizer, config.lr)
+        == (line[0].variant, line[0].optimizer, line[0].lr)
+    ]
+
+
+def _open_end(line: Sequence[Row], chosen: Row | None) -> int | None:
+    """Return the index of the end beyond which a better rate may lie: 0, -1 or None."""
+    if chosen is None:  # all diverged, in some seed
+        return 0
+    return {line[0].lr: 0, line[-1].lr: -1}.get(chosen.lr)
+
+
+def _better_end(line: Sequence[Row], higher_is_better: bool) -> int:
+    return 0 if best((line[0], line[-1]), higher_is_better=higher_is_better) is line[0] else -1
+
+
+def _beyond(line: Sequence[Row], end: int) -> float:
+    """Return the next rate beyond an end, as far from it as its neighbour or twice, to one digit.
+
+    Example:
+        >>> from collections import Counter
+        >>> line = [Row(None, "nero", lr, (), Counter()) for lr in (0.01, 0.03, 0.1)]
+        >>> _beyond(line, -1), _beyond(line, 0)
+        (0.3, 0.003)
+    """
+    neighbour = line[1] if end == 0 else line[-2]
+    ratio = line[end].lr / neighbour.lr
+    rate = line[end].lr * (min(ratio, 0.5) if ratio < 1 else max(ratio, 2.0))
+    return round(rate, -math.floor(math.log10(rate)))

@@ -18,7 +18,7 @@ def setting(folder: Path, *, batch_size: int = 8, seed: int = 0, **changes: Any)
 def noise(num_images: int = 40, *, augment: Augment | None = cifar10.crop_and_flip) -> StoredImages:
     pixels = torch.randint(256, (num_images, 32, 32, 3), dtype=torch.uint8)
     return StoredImages(
-        pixels, torch.arange(num_images), cifar10.MEAN, cifar10.STD, augment, cifar10.NUM_DRAWS
+        pixels, torch.arange(num_images), cifar10.MEAN, cifar10.STD, augment, cifar10.num_draws(0.0)
     )
 
 

@@ -64,3 +64,12 @@ def test_every_sentence_comes_at_most_once_an_epoch() -> None:
     batches = list(multi30k.bucketed(lengths, 16, seed=0, epoch=0))
     assert len(batches) == 62
     assert torch.cat(batches).unique().numel() == 62 * 16
+
+
+def test_the_authors_embedding_is_normalised_and_not_scaled() -> None:
+    tokens = torch.arange(1, 7).view(2, 3)
+    model = tiny_translator(embedding_norm=True, dropout=0.0)
+    stream = model._embed(tokens)
+    torch.testing.assert_close(stream.mean(-1), torch.zeros(2, 3), rtol=0, atol=1e-5)
+    plain = model.embedding(tokens) + cast(Tensor, model.positions)[:3]
+    torch.testing.assert_close(stream, nn.functional.layer_norm(plain, plain.shape[-1:]))

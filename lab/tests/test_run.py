@@ -137,10 +137,12 @@ def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
         assert theirs["valid_loss"] == pytest.approx(mine["valid_loss"], rel=1e-3)
 
 
+@pytest.mark.parametrize(("summed_loss", "lr"), [(False, 1.0), (True, 0.005)])
 def test_two_ranks_with_unequal_numbers_of_words_train_as_one(
-    data_dir: Path, tmp_path: Path
+    data_dir: Path, tmp_path: Path, summed_loss: bool, lr: float
 ) -> None:
-    config = RunConfig("multi30k", "smoke", "sgd", lr=1.0, options={"dropout": 0.0})
+    options = {"dropout": 0.0, "summed_loss": summed_loss}
+    config = RunConfig("multi30k", "smoke", "sgd", lr, options=options)
     run(config, dirs(tmp_path / "one", data_dir))
     _run_on_two_ranks(config, tmp_path / "two", data_dir)
     one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))

@@ -53,9 +53,10 @@ def test_optimisers_that_are_compared_are_tuned_over_as_many_rates() -> None:
 def test_sizes_at_paper_scale_are_those_of_the_networks() -> None:
     recipes = {name: TASKS[name].recipes["paper"].options for name in TASKS}
     translator = {key: recipes["multi30k"][key] for key in ("num_layers", "width", "hidden")}
+    vgg = {key: recipes["cifar-vgg11"][key] for key in ("width", "init", "biases", "head")}
     with torch.device("meta"):
         networks = {
-            "cifar-vgg11": VGG11(width=recipes["cifar-vgg11"]["width"]),
+            "cifar-vgg11": VGG11(**vgg),
             "cifar-resnet18": resnet18(width=recipes["cifar-resnet18"]["width"]),
             # The vocabulary of Multi30k, as the lab splits it.
             "multi30k": Translator(vocabulary=9_495, padding=0, **translator),

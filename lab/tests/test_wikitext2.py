@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nero_lab.data import wikitext2
+from nero_lab.engine.task import Setting
 from nero_lab.experiments.perplexity import perplexities
 from nero_lab.models.language_model import LanguageModel
 from nero_lab.tasks.wikitext2 import WIKITEXT2
@@ -65,3 +66,13 @@ def test_perplexity_is_the_exponential_of_the_mean_over_words(data_dir: Path) ->
 
 def test_an_unbounded_loss_has_infinite_perplexity() -> None:
     assert perplexities({"valid_loss": 1e4}) == {"valid_perplexity": math.inf}
+
+
+def test_at_paper_scale_the_gradients_of_sgd_alone_are_clipped(tmp_path: Path) -> None:
+    recipe = WIKITEXT2.recipes["paper"]
+    found = {
+        name: Setting(recipe, seed=0, data_dir=tmp_path, optimizer=name).clip_norm
+        for name in ("sgd", "nero", "adam", "lamb")
+    }
+    assert found == {"sgd": 0.25, "nero": None, "adam": None, "lamb": None}
+    assert Setting(WIKITEXT2.recipes["cpu"], 0, tmp_path, optimizer="nero").clip_norm == 0.25

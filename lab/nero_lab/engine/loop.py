@@ -181,8 +181,8 @@ class Loop:
         # Only forward passes are to run in low precision.
         with torch.autocast(self.setting.device.type, enabled=False):
             loss.backward()
-            if self.recipe.clip_norm is not None:
-                clip_grad_norm_(self._modules[player].parameters(), self.recipe.clip_norm)
+            if self.setting.clip_norm is not None:
+                clip_grad_norm_(self._modules[player].parameters(), self.setting.clip_norm)
             for optimizer in self.optimizers[player]:
                 optimizer.step()
         # Autocast keeps weights that it has cast; another update of this batch must see the new ones.

@@ -55,7 +55,7 @@ class Recipe:
         epochs: length of the run; an epoch is what the experiment says it is.
         batch_size: examples per step, over all ranks.
         schedule: factor on the learning rate, set at every step.
-        clip_norm: largest norm of the gradient of a player, if any.
+        clip_norm: largest norm of the gradient of a player, if any; or that of some optimisers, by name.
         precision: what matrix products are computed in; weights are always float32.
         options: what the task leaves open: widths, depths, numbers of examples.
         takes: the time of one run, as it was seen.
@@ -64,7 +64,7 @@ class Recipe:
     epochs: int
     batch_size: int
     schedule: Schedule = field(default_factory=Constant)
-    clip_norm: float | None = None
+    clip_norm: float | Mapping[str, float] | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     options: Mapping[str, Any] = field(default_factory=dict)
     takes: str = ""
@@ -80,6 +80,13 @@ class Setting:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rank: int = 0
     world_size: int = 1
+    optimizer: str = ""
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The largest norm of a gradient that the optimiser is given, if there is one."""
+        found = self.recipe.clip_norm
+        return found.get(self.optimizer) if isinstance(found, Mapping) else found
 
     def option(self, name: str) -> Any:
         """Return an option of the recipe by name."""

@@ -19,6 +19,7 @@ def build(setting: Setting) -> Classification:
         num_layers=setting.option("num_layers"),
         width=setting.option("width"),
         init=setting.option("init"),
+        biases=setting.option("biases"),
         sigma=setting.option("sigma"),
     )
     return Classification(setting, model, train=train, valid=valid)

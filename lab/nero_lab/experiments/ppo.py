@@ -61,7 +61,7 @@ class AtariPPO(Experiment):
             gae_lambda=0.95,
             vf_coef=0.5,
             ent_coef=0.01,
-            max_grad_norm=math.inf if recipe.clip_norm is None else recipe.clip_norm,
+            max_grad_norm=math.inf if setting.clip_norm is None else setting.clip_norm,
             policy_kwargs={
                 "features_extractor_class": Features,
                 "features_extractor_kwargs": {"is_bfloat16": recipe.precision == "bfloat16"},

@@ -19,6 +19,7 @@ class MLP(nn.Module):
         num_layers: linear layers, the output layer included.
         width: of every hidden layer.
         init: how plain weights start: "he" or "torch" (see the note).
+        biases: whether layers have them.
         sigma: if given, the weights of each layer are ``normalise(raw)`` (Equation "cwn" of the
             paper) of raw weights drawn from N(0, sigma^2); if None, they are plain weights.
 
@@ -36,6 +37,7 @@ class MLP(nn.Module):
         num_layers: int,
         width: int = 784,
         init: Literal["he", "torch"] = "he",
+        biases: bool = True,
         sigma: float | None = None,
     ) -> None:
         super().__init__()
@@ -43,14 +45,15 @@ class MLP(nn.Module):
             raise ValueError(f"init must be 'he' or 'torch', not {init!r}")
         sizes = [NUM_PIXELS] + [width] * (num_layers - 1) + [NUM_CLASSES]
         self.layers = nn.ModuleList(
-            nn.Linear(fan_in, fan_out) for fan_in, fan_out in itertools.pairwise(sizes)
+            nn.Linear(fan_in, fan_out, bias=biases) for fan_in, fan_out in itertools.pairwise(sizes)
         )
         if init == "torch" and sigma is None:
             return
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             nn.init.normal_(layer.weight)
-            nn.init.zeros_(layer.bias)
+            if biases:
+                nn.init.zeros_(layer.bias)
             scale = 1 / math.sqrt(layer.in_features) if sigma is None else sigma
             with torch.no_grad():
                 layer.weight.mul_(scale)

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, relu
+from torch.nn.functional import layer_norm, linear, relu
 
 from nero_lab.models.attention import attend, sinusoids
 from nero_lab.models.word_losses import word_losses
@@ -29,6 +29,8 @@ class Translator(nn.Module):
         dropout: on embeddings, attention weights and what is added to the stream.
         smoothing: how much of a target's probability is spread over the whole vocabulary.
         longest: longest sentence.
+        embedding_norm: normalise what words and positions add up to, as the authors' code does, instead
+            of multiplying embeddings by the root of the width.
     """
 
     outer_layers: ClassVar[tuple[str, ...]] = ("embedding",)
@@ -46,8 +48,10 @@ class Translator(nn.Module):
         dropout: float = 0.1,
         smoothing: float = 0.1,
         longest: int = 128,
+        embedding_norm: bool = False,
     ) -> None:
         super().__init__()
+        self.embedding_norm = embedding_norm
         self.padding, self.width, self.smoothing = padding, width, smoothing
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
@@ -90,6 +94,8 @@ class Translator(nn.Module):
 
     def _embed(self, tokens: Tensor) -> Tensor:
         positions = cast(Tensor, self.positions)[: tokens.shape[1]]
+        if self.embedding_norm:
+            return layer_norm(self.dropout(self.embedding(tokens) + positions), (self.width,))
         stream = self.embedding(tokens) * math.sqrt(self.width) + positions
         return cast(Tensor, self.dropout(stream))
 

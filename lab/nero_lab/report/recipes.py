@@ -7,6 +7,7 @@ from typing import Any
 from nero_lab.report.formatting import span
 from nero_lab.report.lab import Recipe
 from nero_lab.report.runs import Results
+from nero_lab.report.style import look
 
 
 def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
@@ -20,8 +21,12 @@ def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
         "schedule": f"schedule `{rounded}`",
         "precision": recipe["precision"],
     }
-    if recipe["clip_norm"] is not None:
-        words["clip_norm"] = f"gradient norm clipped at {recipe['clip_norm']}"
+    clip_norm = recipe["clip_norm"]
+    if isinstance(clip_norm, Mapping):
+        some = ", ".join(f"{norm} for {look(name).title}" for name, norm in clip_norm.items())
+        words["clip_norm"] = f"gradient norm clipped at {some} alone"
+    elif clip_norm is not None:
+        words["clip_norm"] = f"gradient norm clipped at {clip_norm}"
     for name, value in recipe["options"].items():
         if value is not None and value is not False:
             words[name] = f"{name.removeprefix('num_').replace('_', ' ')} {value}"

@@ -67,7 +67,8 @@ def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> R
     check_can_be_made(dirs.runs_dir, option="--runs-dir")
     with _process_group() as (rank, world_size, device):
         check_divides(config.recipe.batch_size, world_size)
-        setting = Setting(config.recipe, config.seed, dirs.data_dir, device, rank, world_size)
+        where = device, rank, world_size
+        setting = Setting(config.recipe, config.seed, dirs.data_dir, *where, config.optimizer)
         if not _is_done(config, dirs, setting):
             _run(config, setting, path, dirs, progress)
         if world_size > 1:

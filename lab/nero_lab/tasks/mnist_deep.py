@@ -4,7 +4,10 @@ from nero_lab.engine.schedules import Decay
 from nero_lab.engine.task import Metric, Recipe, Task
 from nero_lab.experiments.perceptrons import build
 
-_OPTIONS = {"num_layers": 100, "width": 784, "init": "he", "sigma": None, "num_images": None}
+_OPTIONS = {
+    **{"num_layers": 100, "width": 784, "init": "he", "biases": True},
+    **{"sigma": None, "num_images": None},
+}
 
 MNIST_DEEP = Task(
     name="mnist-deep",

@@ -72,7 +72,7 @@ def test_verdict_is_that_of_the_report(key: str) -> None:
     judgement = judge(RECORDS, key)
     _, seeds, verdict = row(ROWS[key])
     assert verdict.strip("*").removeprefix("withdrawn: ") == judgement.outcome
-    assert seeds == str(judgement.fewest_seeds)
+    assert seeds == str(judgement.num_seeds)
 
 
 @pytest.mark.parametrize(("key", "task", "digits"), SCORES)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nero_lab.report import figures, page
+from nero_lab.report import figures, heat_map, overview, page
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import read_comments
 from nero_lab.report.comparisons import pictures
@@ -64,7 +64,13 @@ def write_report(
     for name, found in results.items():
         for picture in pictures(found):
             figures.draw(picture, folder / f"{in_files[name]}-{picture.name}.png")
-    text = page.to_markdown(tasks, results, comments, records)
+    verdicts = page.judge(tasks, results)
+    if verdicts:
+        overview.draw(verdicts, folder / "verdict.png")
+    gaps = heat_map.gaps(results)
+    if len(gaps):
+        heat_map.draw(gaps, folder / "rates.png")
+    text = page.to_markdown(tasks, results, verdicts, comments, records, has_rates=len(gaps) > 0)
     (out / "report.md").write_text(text, encoding="utf-8")
     (out / "report.html").write_text(page.to_html(text), encoding="utf-8")
     return records

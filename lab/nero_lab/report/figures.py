@@ -6,15 +6,14 @@ far as there are such. All pictures are equally wide, so that letters have one s
 
 import math
 from collections.abc import Sequence
-from importlib.resources import as_file, files
 from pathlib import Path
 
-import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from nero_lab.report import curves, paper, sensitivity
 from nero_lab.report.comparisons import Picture
+from nero_lab.report.style import drawn_in_style
 
 _WIDTH, _HEIGHT = 11.0, 3.3  # inches, of a row of panels
 _LEGEND_WIDTH = 120  # letters that a line of a legend has room for
@@ -35,8 +34,7 @@ def draw(picture: Picture, path: Path) -> None:
             column.append(curves.theirs(paper.best_curves(task.name, name)))
         rates += [sensitivity.theirs(task)] if rates else []
     labels = [[curve.label for curve in row] for row in columns[picture.metrics[0]]]
-    style = files("nero_lab.report") / "templates" / "report.mplstyle"
-    with as_file(style) as file, matplotlib.style.context(file):
+    with drawn_in_style():
         figure, panels = _panels(titles, labels, len(columns) + bool(rates))
         x_label = "step" if picture.by_step else "epoch"
         for stacked, (name, drawn) in zip(panels, columns.items(), strict=False):

@@ -5,6 +5,7 @@ import re
 from html import escape
 
 from nero.numbers import human_bytes
+from nero_lab.report.differences import Difference
 from nero_lab.report.rates import Rate
 
 MINUS = "\N{MINUS SIGN}"
@@ -87,6 +88,17 @@ def in_words(rate: Rate) -> str:
     if rate.num_seeds == 1:
         return f"{number(rate.mean)} (1 seed)"
     return f"{number(rate.mean)} ({spread(rate)}, {seeds(rate.num_seeds)})"
+
+
+def advantage(found: Difference) -> str:
+    """Write by how much one score is better than another, with its interval if there is one.
+
+    Example:
+        >>> advantage(Difference(0.5, 0.25, 0.75, 3)), advantage(Difference(0.5, -math.inf, math.inf, 1))
+        ('+0.5 (+0.25 to +0.75)', '+0.5')
+    """
+    mean, low, high = (f"{value:+.4g}".replace("-", MINUS) for value in found[:3])
+    return f"{mean} ({low} to {high})" if found.num_seeds > 1 else mean
 
 
 def best_in_words(rate: Rate) -> str:

@@ -12,8 +12,9 @@ from nero_lab.report.claims import CLAIMS
 from nero_lab.report.lab import OPTIMIZERS, Task
 from nero_lab.report.rates import NERO_LR
 from nero_lab.report.runs import Records, Results
+from nero_lab.report.simulation import NUM_TRIALS, error_rates
 from nero_lab.report.style import look
-from nero_lab.report.verdicts import MARKS, headline
+from nero_lab.report.verdicts import MARKS, Claim, Verdict, headline
 
 TITLE = "Nero: the experiments of the paper, run again"
 # With every rate that the paper tuned over, its best ones among them.
@@ -23,16 +24,23 @@ SWEEP = (
 )
 
 
+def judge(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> dict[Claim, Verdict]:
+    """Return what the results say of every claim that is about one of the tasks."""
+    names = {task.name for task in tasks.values()} - {""}  # without those that leave out the paper
+    asked = {*names, ""} if names & paper.TABLE.keys() else names
+    return {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
+
+
 def to_markdown(
     tasks: Mapping[str, Task],
     results: Mapping[str, Results],
+    verdicts: Mapping[Claim, Verdict],
     comments: Mapping[str, Mapping[str, Any]],
     records: Records,
+    *,
+    has_rates: bool,
 ) -> str:
     """Return the page in Markdown; its pictures are drawn elsewhere."""
-    names = {task.name for task in tasks.values()} - {""}  # without those that leave out the paper
-    asked = {*names, ""} if names & paper.TABLE.keys() else names
-    verdicts = {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
     text = _template("report.md.j2").render(
         summary=tables.summary_table({n: t for n, t in tasks.items() if t.name}, results),
         tasks=tasks,
@@ -40,6 +48,7 @@ def to_markdown(
         comments=comments,
         skipped=records.skipped,
         verdicts=verdicts,
+        has_rates=has_rates,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -87,8 +96,10 @@ def _template(name: str) -> Template:
     environment.globals |= {
         "MARKS": MARKS,
         "NERO_LR": NERO_LR,
+        "NUM_TRIALS": NUM_TRIALS,
         "SWEEP": SWEEP,
         "TITLE": TITLE,
+        "error_rates": error_rates,
         "formatting": formatting,
         "headline": headline,
         "moved_rates": moved_rates,

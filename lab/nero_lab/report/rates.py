@@ -4,8 +4,7 @@ A score is the value of the task's metric after the last epoch, as in the paper.
 none; it counts as infinitely bad.
 """
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame, Series
@@ -23,7 +22,8 @@ def rates_table(runs: DataFrame) -> DataFrame:
     """Group the runs of a task by variant, optimiser and learning rate, in the order of tables.
 
     Columns: the ``values`` of runs that are done, one per seed, infinite if it diverged, their ``mean``,
-    ``low``, ``high`` and ``badness`` (the mean, turned so that lower is better), ``num_seeds``,
+    ``low``, ``high`` and ``badness`` (the mean, turned so that lower is better), ``badness_by_seed``,
+    ``num_seeds``,
     ``num_diverged``; ``not_counted`` (how many runs failed or may still go on); median costs; whether
     this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimiser the
     number of rates with a score (``num_rates``) and which end of them the best is (``end_of_rates``).
@@ -39,6 +39,10 @@ def rates_table(runs: DataFrame) -> DataFrame:
         **{cost: (cost, "median") for cost in costs},
     )
     rates["not_counted"] = [_not_counted(group) for _, group in grouped]
+    rates["badness_by_seed"] = [
+        dict(zip(done.seed, done.badness, strict=True))
+        for done in (group[group.score.notna()] for _, group in grouped)
+    ]
     rates = rates.reset_index()
     rates["is_default"] = (rates.optimizer == "nero") & (rates.lr == NERO_LR)
     rates["line"] = rates.groupby(_LINE).ngroup()
@@ -74,20 +78,3 @@ def _best_rate(line: DataFrame) -> float:
 def _not_counted(runs: DataFrame) -> str:
     counts = runs.status[~runs.is_done].value_counts().sort_index()
     return ", ".join(f"{count} {status}" for status, count in counts.items())
-
-
-def against(rate: Rate, other: Rate) -> Literal["better", "worse", "overlap"]:
-    """Compare two scores: a difference counts if the ranges over seeds do not overlap.
-
-    A score with diverged runs is worse than one without, however good its other seeds are.
-    """
-    if bool(rate.num_diverged) != bool(other.num_diverged):
-        return "worse" if rate.num_diverged else "better"
-    if rate.low <= other.high and other.low <= rate.high:
-        return "overlap"
-    return "better" if rate.badness < other.badness else "worse"
-
-
-def fewest_seeds(rates: Iterable[Rate]) -> int | None:
-    """Return the smallest number of seeds of any score."""
-    return min((rate.num_seeds for rate in rates), default=None)

@@ -5,10 +5,14 @@ neighbours of it for the variants of one optimiser, which dashes tell apart too.
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from typing import Any
 from zlib import crc32
 
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogFormatter
 
@@ -57,6 +61,14 @@ _VARIANTS = {
     "sigma-1": Look("sigma = 1", "#0072b2"),
     "sigma-100": Look("sigma = 100", "#7b3fb5", _LONG),
 }
+
+
+@contextmanager
+def drawn_in_style() -> Iterator[None]:
+    """Draw as all pictures of the report are drawn."""
+    style = files("nero_lab.report") / "templates" / "report.mplstyle"
+    with as_file(style) as file, matplotlib.style.context(file):
+        yield
 
 
 def look(optimizer: str) -> Look:

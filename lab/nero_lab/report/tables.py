@@ -5,15 +5,49 @@ from collections.abc import Mapping
 from pandas import DataFrame
 
 from nero_lab.report import comparisons, formatting
+from nero_lab.report.differences import against, difference
 from nero_lab.report.lab import TASKS, Task
 from nero_lab.report.paper import TABLE, best_curves, scores
-from nero_lab.report.rates import NERO_LR, Rate, against
+from nero_lab.report.rates import NERO_LR, Rate
 from nero_lab.report.recipes import num_parameters
 from nero_lab.report.runs import Results
-from nero_lab.report.style import look
+from nero_lab.report.style import look, variant_look
+from nero_lab.report.verdicts import Claim, Verdict
 
 MODERN_TASK = "shakespeare"
 """What Nero is compared on with the optimisers of today."""
+
+
+def in_short(verdict: Verdict) -> str:
+    """Write the scores that a claim compares, the best first, or what was measured if it compares none."""
+    rates = {id(rate): rate for pair in verdict.pairs for rate in pair}.values()
+    ordered = sorted(rates, key=lambda rate: rate.badness)
+    titles = [variant_look(rate.optimizer, rate.variant).title for rate in ordered]
+    scores = [formatting.mean(rate) for rate in ordered]
+    listed = ", ".join(f"{title} {score}" for title, score in zip(titles, scores, strict=True))
+    return listed or verdict.measured
+
+
+def pairs_table(verdicts: Mapping[Claim, Verdict]) -> DataFrame:
+    """Return every comparison of every claim: two scores, their rates, and the difference."""
+    rows = []
+    for claim, verdict in verdicts.items():
+        for favourite, rival in verdict.pairs:
+            titles = [
+                variant_look(rate.optimizer, rate.variant).title for rate in (favourite, rival)
+            ]
+            has_lost = favourite.num_diverged or rival.num_diverged
+            gain = "" if has_lost else formatting.advantage(difference(favourite, rival))
+            rows.append(
+                {
+                    "claim": claim.title,
+                    "favourite": f"{titles[0]}: {formatting.best_in_words(favourite)}",
+                    "rival": f"{titles[1]}: {formatting.best_in_words(rival)}",
+                    "advantage of the favourite": gain or formatting.NOTHING,
+                    "it is": against(favourite, rival),
+                }
+            )
+    return DataFrame(rows)
 
 
 def final_table(results: Results) -> DataFrame:
@@ -109,8 +143,6 @@ def modern_table(results: Results) -> DataFrame:
         if default is None or rival.is_default:
             continue
         title = "Nero itself" if name == "nero" else look(name).title
-        found = against(default, rival)
-        difference = f"{default.mean - rival.mean:+.4f}".replace("-", formatting.MINUS)
         diverged = [formatting.diverged(rival)] if rival.num_diverged else []
         if default.num_diverged:
             diverged.insert(0, f"Nero's default: {formatting.diverged(default)}")
@@ -119,9 +151,9 @@ def modern_table(results: Results) -> DataFrame:
                 "rival at its best rate": f"{title}, lr {rival.lr:g}",
                 "rates tried": str(rival.num_rates),
                 "its score": formatting.in_words(rival),
-                "Nero's default minus it": "; ".join(diverged) or difference,
-                "ranges": "overlap" if found == "overlap" else "apart",
-                "Nero's default is": "not told apart" if found == "overlap" else found,
+                "advantage of Nero's default": "; ".join(diverged)
+                or formatting.advantage(difference(default, rival)),
+                "Nero's default is": against(default, rival),
             }
         )
     return DataFrame(rows)

@@ -1,19 +1,21 @@
 """How a claim is tested by records: the rules, apart from the claims themselves.
 
-A difference counts if the ranges over seeds do not overlap. A claim that some optimiser is the best is
-*held* if it is better than every other by that rule, *did not hold* if another is better than it by that
-rule, and *undecided* otherwise: if ranges overlap, if it leads but a rival was not run, or if the one
-that leads had more rates to choose from. With fewer than three seeds of anything that was compared,
-*held* and *did not hold* become leanings. Smoke runs are too small to test anything.
+A difference counts as `differences` says. A claim that some optimiser is the best is *held* if it is
+better than every other, *did not hold* if another is better than it, and *undecided* otherwise: if some
+are not told apart, if it leads but a rival was not run, or if the one that leads had more rates to choose
+from. Of several rivals, one is likelier to seem better by chance: their intervals are wider, so that in
+all no more than one claim in twenty fails wrongly. With fewer than three seeds that all have, *held* and
+*did not hold* become leanings. Smoke runs are too small to test anything.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from nero_lab.report.differences import CONFIDENCE, MIN_SEEDS, Comparison, against, shared_seeds
 from nero_lab.report.formatting import NOTHING, best_in_words
-from nero_lab.report.rates import Rate, against, fewest_seeds
+from nero_lab.report.rates import Rate
 from nero_lab.report.runs import Results
 from nero_lab.report.style import look
 
@@ -31,9 +33,6 @@ MARKS = {
 }
 """A sign for each outcome, in the order of the headline."""
 
-MIN_SEEDS = 3
-"""Of every score that is compared, for an outcome: fewer show a leaning."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -41,8 +40,9 @@ class Verdict:
 
     finding: Finding
     measured: str
-    fewest_seeds: int | None = None  # of any score that was compared
+    num_seeds: int = 0  # that all scores have which were compared
     scale: str = NOTHING
+    pairs: Sequence[tuple[Rate, Rate]] = ()  # each the one that the claim favours, and a rival
 
     @property
     def outcome(self) -> str:
@@ -54,7 +54,7 @@ class Verdict:
             >>> Verdict("did not hold", "", 1).outcome
             'leans towards not held'
         """
-        if (self.fewest_seeds or 0) >= MIN_SEEDS:
+        if self.num_seeds >= MIN_SEEDS:
             return self.finding
         leanings = {"held": "leans towards held", "did not hold": "leans towards not held"}
         return leanings.get(self.finding, self.finding)
@@ -70,6 +70,7 @@ class Claim:
         where: section, figure or table.
         text: the statement.
         test: takes the results of that task, or of all tasks by name if several test it.
+        title: the statement in short, for a picture.
         withdrawn: why we no longer say that it held; told until records decide the matter.
     """
 
@@ -78,6 +79,7 @@ class Claim:
     where: str
     text: str
     test: Callable[[Any], Verdict]
+    title: str
     withdrawn: str = ""
 
     def verdict(self, results: Mapping[str, Results]) -> Verdict:
@@ -110,7 +112,13 @@ def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], 
     def test(results: Results) -> Verdict:
         ran = results.best(optimizers)
         finding = leads(favourite, ran, num_compared=len(optimizers))
-        return Verdict(finding, describe(ran, optimizers), fewest_seeds(ran.values()))
+        pairs = [
+            (ran[favourite], rate)
+            for name, rate in ran.items()
+            if favourite in ran and name != favourite
+        ]
+        num_seeds = shared_seeds(ran.values())
+        return Verdict(finding, describe(ran, optimizers), num_seeds, pairs=pairs)
 
     return test
 
@@ -120,18 +128,26 @@ def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Find
     rivals = [rate for name, rate in ran.items() if name != favourite]
     if favourite not in ran or not rivals:
         return "not tested"
-    comparisons = {_compared(ran[favourite], rival) for rival in rivals}
-    if "worse" in comparisons:
+    found = [
+        (_compared(ran[favourite], each), _compared(each, ran[favourite], rivals))
+        for each in rivals
+    ]
+    if any(rival == "better" for _, rival in found):
         return "did not hold"
-    return "held" if comparisons == {"better"} and len(ran) == num_compared else "undecided"
+    is_best = all(mine == "better" for mine, _ in found)
+    return "held" if is_best and len(ran) == num_compared else "undecided"
 
 
-def _compared(rate: Rate, other: Rate) -> Literal["better", "worse", "overlap"]:
-    """Compare two optimisers; the one that had more rates to choose from cannot win by that."""
-    found = against(rate, other)
-    num_more = rate.num_rates - other.num_rates
-    is_unfair = num_more > 0 if found == "better" else num_more < 0
-    return "overlap" if is_unfair else found
+def _compared(rate: Rate, other: Rate, rivals: Sized = (None,)) -> Comparison:
+    """Compare two optimisers; the first cannot win by more rates to choose from.
+
+    Args:
+        rate: the one that may be better.
+        other: the one that may be worse.
+        rivals: all that are compared with ``other``, of which any may seem better by chance.
+    """
+    found = against(rate, other, 1 - (1 - CONFIDENCE) / len(rivals))
+    return "not told apart" if rate.num_rates > other.num_rates else found
 
 
 def describe(ran: Mapping[str, Rate], optimizers: Iterable[str]) -> str:

@@ -1,0 +1,79 @@
+"""Whether one optimiser is better than another: paired differences over the seeds that both have.
+
+The same seed gives both the same batches and the same first weights, so much of what chance does to one
+score it does to the other. A difference counts if the t-interval of its mean excludes zero.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from nero_lab.report.rates import Rate
+
+CONFIDENCE = 0.95
+"""Of the interval of a difference, if no more than one is looked at."""
+
+MIN_SEEDS = 3
+"""That all scores of a comparison must share for an outcome: fewer show a leaning."""
+
+Comparison = Literal["better", "worse", "not told apart"]
+
+
+class Difference(NamedTuple):
+    """How much better one score is than another, over seeds: more is better, whatever the metric."""
+
+    mean: float
+    low: float
+    high: float
+    num_seeds: int
+
+
+def difference(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Difference:
+    """Return the mean advantage of a score over another, with its t-interval.
+
+    One seed has no interval: it is infinitely wide. Without a seed that both finished there is no mean.
+    """
+    seeds = [seed for seed in rate.badness_by_seed if seed in other.badness_by_seed]
+    pairs = np.array([(other.badness_by_seed[s], rate.badness_by_seed[s]) for s in seeds])
+    pairs = pairs.reshape(-1, 2)
+    gains = np.subtract(*pairs[np.isfinite(pairs).all(axis=1)].T)
+    if not len(gains):
+        return Difference(math.nan, -math.inf, math.inf, 0)
+    mean, error = float(gains.mean()), math.inf
+    if len(gains) > 1:
+        spread = float(gains.std(ddof=1)) / math.sqrt(len(gains))
+        error = _quantile(confidence, len(gains) - 1) * spread
+    return Difference(mean, mean - error, mean + error, len(gains))
+
+
+@cache
+def _quantile(confidence: float, degrees: int) -> float:
+    return float(stats.t.ppf((1 + confidence) / 2, degrees))
+
+
+def against(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Comparison:
+    """Compare two scores.
+
+    With fewer than three shared seeds the mean difference alone decides, and shows no more than a leaning.
+    An optimiser of which every run diverged is worse than one of which none did. If only some did, that
+    may be chance, and the other seeds are those on which all went well: nothing is told.
+    """
+    diverged = [each.num_diverged / each.num_seeds for each in (rate, other)]
+    if any(diverged):
+        return (
+            "better" if diverged == [0, 1] else "worse" if diverged == [1, 0] else "not told apart"
+        )
+    found = difference(rate, other, confidence)
+    is_leaning = shared_seeds([rate, other]) < MIN_SEEDS
+    low, high = (found.mean, found.mean) if is_leaning else (found.low, found.high)
+    return "better" if low > 0 else "worse" if high < 0 else "not told apart"
+
+
+def shared_seeds(rates: Iterable[Rate]) -> int:
+    """Return the number of seeds that all scores have, zero without any."""
+    seeds = [set(rate.badness_by_seed) for rate in rates]
+    return len(set.intersection(*seeds)) if seeds else 0

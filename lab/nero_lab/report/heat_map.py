@@ -1,0 +1,75 @@
+"""A map of rates: how far from the best each optimiser is, by task and learning rate."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+from pandas import DataFrame
+
+from nero_lab.report.runs import Results
+from nero_lab.report.style import drawn_in_style, look, order
+
+WORST = 50.0
+"""Percent; colours do not go further."""
+
+_MIN_TASKS = 3
+_COLUMNS = 2
+
+
+def gaps(results: Mapping[str, Results]) -> DataFrame:
+    """Return for each task, optimiser and rate how much worse it is than the best of that task, in %.
+
+    Runs of variants and optimisers of one or two tasks are left out. A rate of which some run diverged is
+    infinitely worse.
+    """
+    frames = [
+        rates.assign(task=name, gap=100 * (rates.badness - best) / abs(best))
+        for name, found in results.items()
+        if found.scale != "smoke"
+        for rates in [found.rates[(found.rates.variant == "") & (found.rates.num_seeds > 0)]]
+        if np.isfinite(best := rates.badness.min()) and best
+    ]
+    if not frames:
+        return DataFrame(columns=["task", "optimizer", "lr", "gap"])
+    shown = pd.concat(frames)[["task", "optimizer", "lr", "gap"]]
+    return shown[shown.groupby("optimizer").task.transform("nunique") >= _MIN_TASKS]
+
+
+def draw(shown: DataFrame, path: Path) -> None:
+    """Draw what ``gaps`` returned, a panel for each optimiser."""
+    optimizers = sorted(shown.optimizer.unique(), key=order)
+    tasks, rates = list(shown.task.unique()), sorted(shown.lr.unique())
+    num_rows = -(-len(optimizers) // _COLUMNS)
+    with drawn_in_style():
+        size = (11.0, num_rows * (0.32 * len(tasks) + 0.9) + 0.6)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(num_rows, _COLUMNS, squeeze=False, sharey=True)
+        for axes, name in zip(panels.flat, optimizers, strict=False):
+            table = shown[shown.optimizer == name].pivot(index="task", columns="lr", values="gap")
+            image = _draw_panel(axes, table.reindex(index=tasks, columns=rates).to_numpy(), name)
+        for axes in panels.flat[len(optimizers) :]:
+            axes.set_visible(False)
+        for axes in panels.flat:
+            axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], rotation=60, fontsize=8)
+            axes.set_yticks(range(len(tasks)), tasks, fontsize=9)
+        bar = figure.colorbar(image, ax=panels, shrink=0.8, extend="max")
+        bar.set_label("worse than the best of the task (%)")
+        figure.savefig(path)
+
+
+def _draw_panel(axes: Axes, table: NDArray[np.float64], optimizer: str) -> AxesImage:
+    image = axes.imshow(np.where(np.isinf(table), np.nan, table), vmin=0, vmax=WORST, cmap="YlOrBr")
+    axes.set_aspect("auto")
+    axes.grid(visible=False)
+    axes.set_title(look(optimizer).title, color=look(optimizer).colour, fontsize=11)
+    for (row, column), gap in np.ndenumerate(table):
+        if np.isinf(gap):
+            axes.plot(column, row, "x", color="#a63c00", markersize=7)
+        elif gap == 0:
+            axes.plot(column, row, "*", color="#00694d", markersize=9)
+    return image

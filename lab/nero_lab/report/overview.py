@@ -1,0 +1,98 @@
+"""The picture that the page opens with: every claim, its comparisons and how sure they are."""
+
+import math
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nero_lab.report.differences import Difference, difference
+from nero_lab.report.formatting import capitalised
+from nero_lab.report.rates import Rate
+from nero_lab.report.style import drawn_in_style, look
+from nero_lab.report.verdicts import MARKS, Claim, Verdict
+
+COLOURS = {
+    "held": "#00694d",
+    "leans towards held": "#00694d",
+    "did not hold": "#a63c00",
+    "leans towards not held": "#a63c00",
+}
+"""Of an outcome; those that decide nothing are grey."""
+
+_GREY = "#6a6a6a"
+_LIMIT = 60.0  # percent; what is beyond it is drawn at the edge
+_ROW = 0.52  # inches
+_CLAIM_WIDTH = 62  # letters
+
+
+def draw(verdicts: Mapping[Claim, Verdict], path: Path) -> None:
+    """Draw claims as rows: the advantage over each rival with its interval, and the outcome."""
+    with drawn_in_style():
+        figure = Figure(figsize=(11.0, _ROW * len(verdicts) + 1.3), layout="constrained")
+        axes = figure.subplots()
+        for row, (claim, verdict) in enumerate(verdicts.items()):
+            _draw_row(axes, row, claim, verdict)
+        axes.set_ylim(len(verdicts) - 0.4, -0.6)
+        axes.set_xlim(-1.12 * _LIMIT, 1.12 * _LIMIT)
+        axes.set_yticks([])
+        axes.axvline(0, color="black", linewidth=1, zorder=0)
+        axes.set_xlabel("how much better the claim's favourite is, in % of the rival's score")
+        axes.spines[["left", "right", "top"]].set_visible(False)
+        _explain(figure, verdicts)
+        figure.savefig(path)
+
+
+def relative(favourite: Rate, rival: Rate) -> Difference:
+    """Return the advantage over a rival and its 95% interval, in percent of the rival's mean score."""
+    found, scale = difference(favourite, rival), 100 / abs(rival.mean)
+    return Difference(found.mean * scale, found.low * scale, found.high * scale, found.num_seeds)
+
+
+def _draw_row(axes: Axes, row: int, claim: Claim, verdict: Verdict) -> None:
+    colour = COLOURS.get(verdict.outcome, _GREY)
+    is_sure = verdict.outcome == verdict.finding
+    beside = axes.get_yaxis_transform()
+    text = textwrap.fill(claim.title, _CLAIM_WIDTH, max_lines=2)
+    axes.text(-0.05, row, capitalised(text), transform=beside, ha="right", va="center", fontsize=9)
+    mark = MARKS[verdict.outcome]
+    axes.text(-0.025, row, mark, transform=beside, ha="center", va="center", color=colour)
+    weight = "bold" if is_sure and colour != _GREY else "normal"
+    axes.text(
+        1.02, row, verdict.outcome, transform=beside, va="center", color=colour, weight=weight
+    )
+    axes.axhline(row + 0.5, color="#e2e2e2", linewidth=0.8, zorder=0)
+    drawn = [
+        (favourite, rival) for favourite, rival in verdict.pairs if _is_finite(favourite, rival)
+    ]
+    for place, (favourite, rival) in enumerate(drawn):
+        y = row + 0.56 * ((place + 0.5) / len(drawn) - 0.5)
+        _draw_interval(axes, y, relative(favourite, rival), look(rival.optimizer).colour)
+
+
+def _draw_interval(axes: Axes, y: float, found: Difference, colour: str) -> None:
+    mean = min(max(found.mean, -_LIMIT), _LIMIT)
+    marker = "o" if mean == found.mean else "<" if found.mean < 0 else ">"
+    if found.num_seeds > 1:
+        ends = [min(max(end, -_LIMIT), _LIMIT) for end in (found.low, found.high)]
+        axes.plot(ends, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+    filling = colour if found.num_seeds > 1 else "white"
+    axes.plot(mean, y, marker, color=colour, markerfacecolor=filling, markersize=6, clip_on=False)
+
+
+def _is_finite(*rates: Rate) -> bool:
+    return all(math.isfinite(rate.mean) and rate.mean for rate in rates)
+
+
+def _explain(figure: Figure, verdicts: Mapping[Claim, Verdict]) -> None:
+    rivals = {r.optimizer: None for v in verdicts.values() for _, r in v.pairs if _is_finite(r)}
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=look(name).colour, label=look(name).title)
+        for name in rivals
+    ]
+    one = {"marker": "o", "linestyle": "", "color": _GREY, "markerfacecolor": "white"}
+    handles.append(Line2D([], [], **one, label="one seed, no interval"))  # type: ignore[arg-type]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, title="against")

@@ -39,7 +39,7 @@ def test_claims_have_their_comparisons_in_a_table(tmp_path: Path) -> None:
     (verdict,) = (v for claim, v in verdicts.items() if claim.key == "best-cifar-resnet18")
     assert in_short(verdict) == "Adam 8.400, Nero 10.50, SGD 21.00"
     table = pairs_table(verdicts)
-    assert set(table["it is"]) == {"better", "worse"}
+    assert set(table["alone, at 95 %"]) == {"better", "worse"}
     assert len(table) == 2
 
 

@@ -64,3 +64,15 @@ def test_not_before_all_runs_are_done(tmp_path: Path) -> None:
     record = records.read(tmp_path / f"{config.name}.jsonl")
     assert record is not None
     assert wider([(config, record), *found[1:]], max_rates=5) == []
+
+
+def test_smaller_rates_where_both_ends_diverged(tmp_path: Path) -> None:
+    four = {0.01: 2.0, 0.03: 1.0, 0.1: 2.0, 0.3: 3.0}
+    hot = {0.01: math.inf, 0.03: 1.0, 0.1: math.inf}
+    more = wider(sweep(tmp_path, nero=four, adam=hot), max_rates=9)
+    assert {(config.optimizer, config.lr) for config in more} == {("adam", 0.003)}
+
+
+def test_a_rate_of_zero_is_no_end(tmp_path: Path) -> None:
+    more = wider(sweep(tmp_path, nero={0.0: 1.0, 0.01: 2.0, 0.03: 3.0}), max_rates=9)
+    assert {config.lr for config in more} == {0.003}

@@ -304,8 +304,8 @@ MUTANTS = [
     Mutant(
         "optim-options-change",
         BASE,
-        "or known.rests_on != rests_on or",
-        "or known.rests_on[1:] != rests_on[1:] or",
+        "or known.rests_on != rests_on:",
+        "or known.rests_on[1:] != rests_on[1:]:",
         option("beta"),
     ),
     Mutant(

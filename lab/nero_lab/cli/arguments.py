@@ -62,7 +62,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--widen",
         type=int,
         metavar="N",
-        help="rates to add at most where the best is an end of the grid (default: 4, or 0 with --lrs)",
+        help="how far the longest grid may grow if its best rate is an end (default: 4, or 0 with --lrs)",
     )
     parser.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
     parser.add_argument("--address", help="of a Ray cluster (default: one is started here)")

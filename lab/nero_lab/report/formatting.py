@@ -102,8 +102,8 @@ def advantage(found: Difference) -> str:
 
 
 def best_in_words(rate: Rate) -> str:
-    """Write the score at the best rate, and of how many it is the best."""
-    return f"{in_words(rate)} at lr {rate.lr:g}, {choice(rate)}"
+    """Write the score at a rate, and of how many it is the best, if it is."""
+    return f"{in_words(rate)} at lr {rate.lr:g}" + (f", {choice(rate)}" if rate.is_best else "")
 
 
 def choice(rate: Rate) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pandas import DataFrame
 
 from nero_lab.report import comparisons, formatting
-from nero_lab.report.differences import against, difference
+from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
 from nero_lab.report.lab import TASKS, Task
 from nero_lab.report.paper import TABLE, best_curves, scores
 from nero_lab.report.rates import NERO_LR, Rate
@@ -44,10 +44,17 @@ def pairs_table(verdicts: Mapping[Claim, Verdict]) -> DataFrame:
                     "favourite": f"{titles[0]}: {formatting.best_in_words(favourite)}",
                     "rival": f"{titles[1]}: {formatting.best_in_words(rival)}",
                     "advantage of the favourite": gain or formatting.NOTHING,
-                    "it is": against(favourite, rival),
+                    "alone, at 95 %": _alone(favourite, rival),
                 }
             )
     return DataFrame(rows)
+
+
+def _alone(favourite: Rate, rival: Rate) -> str:
+    """Write what one comparison says, which is less than a verdict on several rivals needs."""
+    found = against(favourite, rival)
+    is_leaning = found != "not told apart" and shared_seeds((favourite, rival)) < MIN_SEEDS
+    return f"leans towards {found}" if is_leaning else found
 
 
 def final_table(results: Results) -> DataFrame:

@@ -69,7 +69,8 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     dirs = dataclasses.replace(dirs, runs_dir=runs_dir, data_dir=data_dir)
     failures: dict[str, str] = {}
     num_rates = Counter(name for name, _ in {(c.optimizer, c.lr) for c in configs})
-    max_rates = max(num_rates.values()) + _num_added(args)
+    num_added = _num_added(args)
+    max_rates = max(num_rates.values()) + num_added
     todo = configs
     while todo:
         rest = [config for config in todo if not is_done(config, dirs.runs_dir)]
@@ -79,7 +80,7 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
                 files.folder(data, dirs.data_dir)
             failures |= _run_all(rest, dirs, args, num_done=len(configs) - len(rest))
         found = [(config, existing_record(config, dirs.runs_dir)) for config in configs]
-        todo = wider(found, max_rates=max_rates)
+        todo = wider(found, max_rates=max_rates) if num_added else []
         configs = configs + todo
     print_table(found)
     own = f" --tasks {args.task}" if is_reference(args.task) else ""

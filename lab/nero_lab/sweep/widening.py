@@ -26,7 +26,8 @@ def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
     if not all(record and record.is_done for _, record in found):
         return []
     higher = found[0][0].task_spec.metric.higher_is_better
-    lines = [list(line) for _, line in groupby(rows(found), lambda r: (r.variant, r.optimizer))]
+    tried = [row for row in rows(found) if row.lr > 0]
+    lines = [list(line) for _, line in groupby(tried, lambda row: (row.variant, row.optimizer))]
     open_ended = [
         (line, end)
         for line in lines
@@ -34,7 +35,7 @@ def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
         for end in [_open_end(line, best(line, higher_is_better=higher))]
         if end is not None
     ]
-    most = max(len(line) for line in lines)
+    most = min(max_rates, max(map(len, lines), default=0))
     behind = [(line, _better_end(line, higher)) for line in lines if 1 < len(line) < most]
     return [
         replace(config, lr=_beyond(line, end))
@@ -53,7 +54,7 @@ def _open_end(line: Sequence[Row], chosen: Row | None) -> int | None:
 
 
 def _better_end(line: Sequence[Row], higher_is_better: bool) -> int:
-    return 0 if best((line[0], line[-1]), higher_is_better=higher_is_better) is line[0] else -1
+    return -1 if best((line[0], line[-1]), higher_is_better=higher_is_better) is line[-1] else 0
 
 
 def _beyond(line: Sequence[Row], end: int) -> float:

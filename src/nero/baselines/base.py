@@ -38,7 +38,8 @@ class Baseline(RelativeOptimizer):
         if not torch.compiler.is_compiling():
             for name, read in self.readers.items():
                 read(name, group[name])
-        return group
+        # Values, not the group: it holds parameters, which must not live on in a cache, or be compared.
+        return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr")}
 
     def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
         from nero.distributed import sharded_mesh_dims

@@ -304,7 +304,7 @@ class RelativeOptimizer(Optimizer):
         grad = param.grad
         state: State | None = self.state.get(param)
         rests_on = options, param.dtype, param.device, param.shape
-        if known is None or not state or known.rests_on != rests_on or known.param is not param:
+        if known is None or not state or known.param is not param or known.rests_on != rests_on:
             state = self._prepare(param, group, place)
             if grad is None and param.is_meta:
                 warn_no_storage(param_name(group, place))

@@ -1,7 +1,6 @@
 """Project the neurons of parameters in place."""
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -86,7 +85,8 @@ def _blocks(
         return
     size = max(1, _BLOCK * weight.shape[dim] // weight.numel())
     parts = weight.split(size, dim)
-    yield from zip(parts, repeat(None) if radius is None else radius.split(size, dim), strict=False)
+    radii = [None] * len(parts) if radius is None else radius.split(size, dim)
+    yield from zip(parts, radii, strict=True)
 
 
 def ranks_share(param: Tensor, neurons: Neurons) -> bool:

@@ -137,7 +137,8 @@ def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
         assert theirs["valid_loss"] == pytest.approx(mine["valid_loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize(("summed_loss", "lr"), [(False, 1.0), (True, 0.005)])
+# A sum over 200 words: at a rate of 0.005 the rounding of two ranks grows to half a percent in two epochs.
+@pytest.mark.parametrize(("summed_loss", "lr"), [(False, 1.0), (True, 0.001)])
 def test_two_ranks_with_unequal_numbers_of_words_train_as_one(
     data_dir: Path, tmp_path: Path, summed_loss: bool, lr: float
 ) -> None:

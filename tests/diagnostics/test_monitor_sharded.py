@@ -9,7 +9,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import nero
 from nero.diagnostics import TurningMonitor, check_balance
-from tests.distributed.ranks import OPTIONS, gradients, network, on_ranks, train
+from tests.distributed.ranks import OPTIONS, finite_gradients, gradients, network, on_ranks, train
 from tests.distributed.test_same_bits import SHARDINGS
 
 NUM_STEPS, EVERY, NUM_SAMPLED = 5, 3, 2
@@ -60,7 +60,7 @@ def _compare(shard, make, what):
     reference, model = network(), shard(network())
     steps = gradients(reference, NUM_STEPS)
     if make is not _nero_initial:  # the others would spread NaN
-        steps = [{n: g.nan_to_num(0.0) for n, g in grads.items()} for grads in steps]
+        steps = finite_gradients(NUM_STEPS)
     wanted, _ = _watched(reference, make(reference), steps)
     alone = shard(network())
     optimizer = make(alone)

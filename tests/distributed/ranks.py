@@ -98,6 +98,12 @@ def gradients(model, num_steps, seed=0):
     return steps
 
 
+def finite_gradients(num_steps):
+    """The same for our network, with zeros where they are not finite: for what would spread NaN."""
+    steps = gradients(network(), num_steps)
+    return [{name: grad.nan_to_num(0.0) for name, grad in grads.items()} for grads in steps]
+
+
 def piece(whole: Tensor, like: Tensor) -> Tensor:
     """What this rank holds of a tensor that is sharded as ``like`` is."""
     if not hasattr(like, "placements"):

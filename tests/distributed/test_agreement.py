@@ -21,13 +21,14 @@ from nero.diagnostics import TurningMonitor
 from tests.distributed.ranks import (
     OPTIONS,
     assert_same_bits,
+    finite_gradients,
     gradients,
     network,
     on_ranks,
     sharded_grad,
     train,
 )
-from tests.distributed.test_same_bits import SHARDINGS
+from tests.distributed.test_same_bits import SHARDINGS, _fsdp_dim_1, _on_dim_1
 
 # By number of ranks: how parameters are cut, and into how many process groups.
 RAISING = {
@@ -306,19 +307,6 @@ DECISIONS = [
 
 PARTIAL = ("wide.weight", "up.weight", "norm.bias")  # the first rank has no gradient of these
 UNUSED = ("two.weight", "two.bias")  # nobody has one of these
-
-
-def _on_dim_1(param):
-    return Shard(1) if param.ndim > 1 else Shard(0)
-
-
-def _fsdp_dim_1(model):
-    return fully_shard(model, shard_placement_fn=_on_dim_1)
-
-
-def finite_gradients(num_steps):
-    steps = gradients(network(), num_steps)
-    return [{name: grad.nan_to_num(0.0) for name, grad in grads.items()} for grads in steps]
 
 
 def set_grads(model, grads):

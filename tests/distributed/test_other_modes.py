@@ -23,6 +23,7 @@ from tests.distributed.ranks import (
     sharded_grad,
     train,
 )
+from tests.distributed.test_same_bits import _on_dim_1
 
 
 def test_on_two_ranks():
@@ -243,17 +244,13 @@ def what_cannot_be_is_refused():
     conv = fully_shard(nn.ConvTranspose1d(4, 6, 3, groups=2))
     with pytest.raises(RuntimeError, match=r"`weight` is a ConvTranspose with groups.*Shard\(1\)"):
         Nero(conv)
-    Nero(fully_shard(nn.ConvTranspose1d(4, 8, 3, groups=2), shard_placement_fn=_dim_1))
+    Nero(fully_shard(nn.ConvTranspose1d(4, 8, 3, groups=2), shard_placement_fn=_on_dim_1))
     with pytest.raises(RuntimeError, match="stochastic_rounding does not support that"):
         Nero(fully_shard(nn.Linear(4, 4)), stochastic_rounding=True)
     flat = nn.Parameter(torch.randn(12))
     flat._fsdp_flattened = True
     with pytest.raises(RuntimeError, match="use FSDP2"):
         Nero([flat])
-
-
-def _dim_1(param):
-    return Shard(1) if param.ndim > 1 else Shard(0)
 
 
 MODES = [

@@ -10,7 +10,15 @@ from nero_lab.report.formatting import best_in_words, choice, in_words, span
 from nero_lab.report.rates import NERO_LR, Rate
 from nero_lab.report.runs import Results
 from nero_lab.report.style import look
-from nero_lab.report.verdicts import Claim, Finding, Verdict, best_of, describe, leads
+from nero_lab.report.verdicts import (
+    Claim,
+    Finding,
+    Verdict,
+    best_of,
+    describe,
+    leads,
+    pairs_of,
+)
 
 AS_IT_WAS = 0.5  # points of error; the paper's two scores of Madam differ by 0.17
 UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimiser
@@ -151,9 +159,8 @@ def _only_nero_trains_deep(results: Results) -> Verdict:
     theirs = paper.at(curves, epoch).set_index("optimizer")
     enough = (theirs.low["nero"] + theirs.high.drop("nero").max()) / 2
     measured += f". The authors' own curves: {'; '.join(words)}. So {enough:.2f} counts as trained"
-    pairs = [(ran["nero"], ran[name]) for name in RIVALS if {"nero", name} <= ran.keys()]
-    finding = _trains_alone(ran, enough)
-    return Verdict(finding, measured, shared_seeds(ran.values()), pairs=pairs)
+    finding, num_seeds = _trains_alone(ran, enough), shared_seeds(ran.values())
+    return Verdict(finding, measured, num_seeds, pairs=pairs_of("nero", ran))
 
 
 def _trains_alone(ran: Mapping[str, Rate], enough: float) -> Finding:
@@ -263,8 +270,7 @@ def _lamb_fails_on_pong(results: Results) -> Verdict:
     if finding == "held" and ran["nero"].mean <= HAS_NOT_LEARNT:
         finding = "undecided"
         measured += "; too short a run for either to learn"
-    pairs = [(ran["nero"], ran["lamb"])]
-    return Verdict(finding, measured, shared_seeds(ran.values()), pairs=pairs)
+    return Verdict(finding, measured, shared_seeds(ran.values()), pairs=pairs_of("nero", ran))
 
 
 @claim(

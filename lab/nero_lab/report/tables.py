@@ -22,9 +22,7 @@ def in_short(verdict: Verdict) -> str:
     """Write the scores that a claim compares, the best first, or what was measured if it compares none."""
     rates = {id(rate): rate for pair in verdict.pairs for rate in pair}.values()
     ordered = sorted(rates, key=lambda rate: rate.badness)
-    titles = [variant_look(rate.optimizer, rate.variant).title for rate in ordered]
-    scores = [formatting.mean(rate) for rate in ordered]
-    listed = ", ".join(f"{title} {score}" for title, score in zip(titles, scores, strict=True))
+    listed = ", ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
     return listed or verdict.measured
 
 
@@ -33,21 +31,22 @@ def pairs_table(verdicts: Mapping[Claim, Verdict]) -> DataFrame:
     rows = []
     for claim, verdict in verdicts.items():
         for favourite, rival in verdict.pairs:
-            titles = [
-                variant_look(rate.optimizer, rate.variant).title for rate in (favourite, rival)
-            ]
             has_lost = favourite.num_diverged or rival.num_diverged
             gain = "" if has_lost else formatting.advantage(difference(favourite, rival))
             rows.append(
                 {
                     "claim": claim.title,
-                    "favourite": f"{titles[0]}: {formatting.best_in_words(favourite)}",
-                    "rival": f"{titles[1]}: {formatting.best_in_words(rival)}",
+                    "favourite": f"{_title(favourite)}: {formatting.best_in_words(favourite)}",
+                    "rival": f"{_title(rival)}: {formatting.best_in_words(rival)}",
                     "advantage of the favourite": gain or formatting.NOTHING,
                     "alone, at 95 %": _alone(favourite, rival),
                 }
             )
     return DataFrame(rows)
+
+
+def _title(rate: Rate) -> str:
+    return variant_look(rate.optimizer, rate.variant).title
 
 
 def _alone(favourite: Rate, rival: Rate) -> str:

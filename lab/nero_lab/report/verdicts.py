@@ -112,26 +112,24 @@ def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], 
     def test(results: Results) -> Verdict:
         ran = results.best(optimizers)
         finding = leads(favourite, ran, num_compared=len(optimizers))
-        pairs = [
-            (ran[favourite], rate)
-            for name, rate in ran.items()
-            if favourite in ran and name != favourite
-        ]
-        num_seeds = shared_seeds(ran.values())
-        return Verdict(finding, describe(ran, optimizers), num_seeds, pairs=pairs)
+        measured, num_seeds = describe(ran, optimizers), shared_seeds(ran.values())
+        return Verdict(finding, measured, num_seeds, pairs=pairs_of(favourite, ran))
 
     return test
 
 
+def pairs_of(favourite: str, ran: Mapping[str, Rate]) -> list[tuple[Rate, Rate]]:
+    """Return the favourite beside each of its rivals, if it ran."""
+    rivals = [rate for name, rate in ran.items() if name != favourite]
+    return [(ran[favourite], rival) for rival in rivals] if favourite in ran else []
+
+
 def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Finding:
     """Judge whether one optimiser has the best score of those that ran, each at its best rate."""
-    rivals = [rate for name, rate in ran.items() if name != favourite]
-    if favourite not in ran or not rivals:
+    pairs = pairs_of(favourite, ran)
+    if not pairs:
         return "not tested"
-    found = [
-        (_compared(ran[favourite], each), _compared(each, ran[favourite], rivals))
-        for each in rivals
-    ]
+    found = [(_compared(mine, rival), _compared(rival, mine, pairs)) for mine, rival in pairs]
     if any(rival == "better" for _, rival in found):
         return "did not hold"
     is_best = all(mine == "better" for mine, _ in found)

@@ -188,7 +188,8 @@ class Task:
         data: the name of the data set in ``nero_lab.data.files``, or "" for none.
         lrs: the published best learning rate of each optimiser.
         grids: the learning rates of a sweep, for optimisers whose rates the paper tuned on this task.
-        variants: named changes to ``recipe.options`` that a figure compares: ``{"sigma-1": {...}}``.
+        variants: named changes to a recipe and its options that a figure compares:
+            ``{"sigma-1": {"sigma": 1.0}}``.
         paper_parameters: how many the network has at paper scale, if the cpu scale shrinks it.
         differences: what differs from the paper or from its authors' code, one sentence each.
     """

@@ -12,7 +12,7 @@ from nero_lab.engine.optimizers import OPTIMIZERS, Entry, find_optimizer
 from nero_lab.engine.references import is_reference
 from nero_lab.engine.schedules import Constant, Schedule
 from nero_lab.engine.task import Recipe, Task
-from nero_lab.runner.options import applied, check_option, in_file_name
+from nero_lab.runner.options import applied, check_option, check_variant, in_file_name
 from nero_lab.tasks import find_task
 
 MAX_SEED = 2**32 - 1
@@ -58,8 +58,7 @@ class RunConfig:
         )  # now, so that one that cannot be imported is refused before anything is done
         if self.variant is not None:
             _check("variant", self.variant, task.variants)
-            for name, value in task.variants[self.variant].items():
-                check_option(name, value, task)
+            check_variant(task.variants[self.variant], task)
         checked = {name: check_option(name, self.options[name], task) for name in self.options}
         object.__setattr__(self, "options", checked)
         if self.epochs is not None and self.epochs < 1:

@@ -22,6 +22,17 @@ SETTINGS = ("batch_size", "clip_norm", "precision", "schedule")
 """What ``--set`` can change of a recipe besides its options."""
 
 
+def check_variant(changes: Mapping[str, Any], task: Task) -> None:
+    """Refuse a variant that sets what no recipe of the task has; it may set ``epochs``, too.
+
+    Raises:
+        ConfigError: as ``check_option`` does.
+    """
+    for name, value in changes.items():
+        if name != "epochs":
+            check_option(name, value, task)
+
+
 def check_option(name: str, value: Any, task: Task) -> Any:
     """Return a value of ``--set`` as records have it.
 

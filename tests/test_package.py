@@ -19,8 +19,8 @@ def test_the_package_grows_by_decision_only():
     """The aim was 10,000 lines, 1,900 for the report; raise a bound only where a feature is worth it."""
     root = Path(__file__).parents[1]
     assert num_lines(root / "src" / "nero", "*.py") <= 14_200
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_400
-    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 420
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_700
+    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 440
 
 
 def num_lines(folder: Path, pattern: str) -> int:

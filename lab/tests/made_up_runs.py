@@ -22,8 +22,9 @@ def write_run(
     *,
     status: str = "finished",
     epoch: float | None = None,
+    test: float | None = None,
 ) -> None:
-    """Write the records of a run whose metric takes the given values, epoch by epoch."""
+    """Write the records of a run whose metric takes the given values, and may have a test score."""
     recipe, metric = config.recipe, METRICS[config.task]
     described = {name: getattr(config, name) for name in ("task", "scale", "optimizer", "lr")}
     described |= {"seed": config.seed, "variant": config.variant, "epochs": config.epochs}
@@ -52,6 +53,10 @@ def write_run(
         lines.append({"kind": "epoch", "epoch": index + 1, "step": 10 * (index + 1), metric: value})
         step = {"step": 10 * (index + 1), "epoch": index + 1.0, "lr": config.lr}
         lines.append({"kind": "step", **step, metric.split("_", 1)[1]: value})
+    if test is not None:
+        next(line for line in reversed(lines) if line["kind"] == "epoch")[
+            metric.replace("valid_", "test_")
+        ] = test
     if status != "unfinished":
         end = float(len(values) if epoch is None else epoch)
         clock = {"seconds": 60.0, "seconds_per_step": 0.25, "peak_memory_bytes": 5_000_000}

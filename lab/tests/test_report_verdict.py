@@ -10,7 +10,6 @@ import pytest
 from made_up_runs import best_of, judge, read_results, write_finals, write_run
 
 from nero_lab.report import paper
-from nero_lab.report.claims import CLAIMS
 from nero_lab.report.differences import against
 from nero_lab.report.verdicts import MARKS, Finding, headline
 from nero_lab.runner.config import RunConfig
@@ -37,6 +36,23 @@ def test_best_rate_is_chosen_by_seeds_that_all_rates_have(tmp_path: Path) -> Non
     best = best_of(read_results(tmp_path)["cifar-vgg11"], "nero")
     assert best.lr == 0.01
     assert best.mean == 13.0
+
+
+def test_rate_is_chosen_by_validation_and_judged_by_the_test_split(tmp_path: Path) -> None:
+    for lr, final, test in ((0.01, 10.0, 30.0), (0.03, 11.0, 20.0)):
+        write_run(tmp_path, RunConfig("wikitext2", "cpu", "nero", lr), [final], test=test)
+    write_run(tmp_path, RunConfig("wikitext2", "cpu", "sgd"), [9.0, 99.0], status="diverged")
+    results = read_results(tmp_path)["wikitext2"]
+    best = best_of(results, "nero")
+    assert (best.lr, best.mean) == (0.01, 30.0)
+    assert results.metric.label == "test perplexity"
+    assert best_of(results, "sgd").mean == math.inf
+    write_run(
+        tmp_path, RunConfig("wikitext2", "cpu", "adam"), [12.0]
+    )  # without a score on the test split
+    results = read_results(tmp_path)["wikitext2"]
+    assert best_of(results, "nero").mean == 10.0
+    assert results.metric.label == "validation perplexity"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +233,7 @@ def test_depth_is_decided_by_tuned_rivals(
     rivals = {"sgd": (0.1,) * 3, "adam": adam, "lamb": (0.2, 0.3, 0.3)}
     write_finals(tmp_path, "mnist-deep", {"nero": nero, **rivals})
     write_outer_rates(tmp_path, 0.09, DEEP_RATES)
-    assert judge(tmp_path, "deep").outcome == expected
+    assert judge(tmp_path, "deep-tuned").outcome == expected
 
 
 @pytest.mark.parametrize("rates", [(), (1e-4,), (1e-5, 1e-4)], ids=["one", "two", "at the end"])
@@ -227,12 +243,9 @@ def test_depth_is_not_shown_by_a_rival_that_was_not_tuned(
     chance = dict.fromkeys(("sgd", "adam", "lamb"), (0.1,) * 3)
     write_finals(tmp_path, "mnist-deep", {"nero": (0.9,) * 3, **chance})
     write_outer_rates(tmp_path, 0.09, {**DEEP_RATES, "adam": rates})
-    judgement = judge(tmp_path, "deep")
-    assert judgement.outcome == "not shown"
-    claim = next(claim for claim in CLAIMS if claim.key == "deep")
-    assert "Adam 0.649 at lr 1e-5" in claim.withdrawn
+    assert judge(tmp_path, "deep-tuned").outcome == "not shown"
     write_outer_rates(tmp_path, 0.09, DEEP_RATES)
-    assert judge(tmp_path, "deep").outcome == "held"
+    assert judge(tmp_path, "deep-tuned").outcome == "held"
 
 
 @pytest.mark.parametrize(
@@ -245,15 +258,15 @@ def test_depth_is_judged_by_what_the_authors_reached_in_as_many_epochs(
 ) -> None:
     finals = {"nero": (0.6,), "sgd": (0.1,), "adam": (0.1,), "lamb": (lamb,)}
     write_finals(tmp_path, "mnist-deep", finals)
-    assert judge(tmp_path, "deep").outcome == expected
-    assert "So 0.32 counts as trained" in judge(tmp_path, "deep").measured
+    assert judge(tmp_path, "deep-tuned").outcome == expected
+    assert "So 0.32 counts as trained" in judge(tmp_path, "deep-tuned").measured
     write_run(tmp_path, RunConfig("mnist-deep", "cpu", "lamb", epochs=50), [0.7])  # not judged
-    assert "So 0.32 counts as trained" in judge(tmp_path, "deep").measured
+    assert "So 0.32 counts as trained" in judge(tmp_path, "deep-tuned").measured
 
 
 def test_depth_is_not_tested_by_runs_of_other_lengths(tmp_path: Path) -> None:
     write_run(tmp_path, RunConfig("mnist-deep", "cpu", "nero", epochs=50), [0.9])
-    assert judge(tmp_path, "deep").outcome == "not tested"
+    assert judge(tmp_path, "deep-tuned").outcome == "not tested"
 
 
 def test_rival_that_failed_is_not_beaten(tmp_path: Path) -> None:
@@ -268,11 +281,11 @@ def test_rival_that_failed_is_not_beaten(tmp_path: Path) -> None:
 def test_the_authors_own_scores_bear_out_their_claim_about_depth(tmp_path: Path) -> None:
     finals = {"nero": (0.87, 0.97), "sgd": (0.11,), "adam": (0.11,), "lamb": (0.67, 0.73)}
     write_finals(tmp_path, "mnist-deep", finals, scale="paper")
-    assert judge(tmp_path, "deep").outcome == "not shown"  # at one rate each
+    assert judge(tmp_path, "deep-tuned").outcome == "not shown"  # at one rate each
     for optimizer, lrs in DEEP_RATES.items():
         for lr in lrs:
             write_run(tmp_path, RunConfig("mnist-deep", "paper", optimizer, lr), [0.1])
-    assert judge(tmp_path, "deep").outcome == "leans towards held"
+    assert judge(tmp_path, "deep-tuned").outcome == "leans towards held"
 
 
 def test_imagenet_is_judged_by_nero_out_of_the_box(tmp_path: Path) -> None:
@@ -285,20 +298,32 @@ def test_imagenet_is_judged_by_nero_out_of_the_box(tmp_path: Path) -> None:
 def test_rival_that_trains_with_some_seeds_leaves_depth_undecided(tmp_path: Path) -> None:
     finals = {"nero": (0.9, 0.8), "sgd": (0.1, 0.1), "adam": (0.1, 0.1), "lamb": (0.2, 0.7)}
     write_finals(tmp_path, "mnist-deep", finals)
-    assert judge(tmp_path, "deep").outcome == "undecided"
+    assert judge(tmp_path, "deep-tuned").outcome == "undecided"
 
 
-def test_depth_is_judged_by_one_initialisation_and_tells_of_both(tmp_path: Path) -> None:
-    write_finals(
-        tmp_path, "mnist-deep", {"nero": (0.9,), "sgd": (0.1,), "adam": (0.1,), "lamb": (0.1,)}
-    )
-    alone = judge(tmp_path, "deep")
-    assert "torch-init" not in alone.measured
-    write_run(tmp_path, RunConfig("mnist-deep", "cpu", "sgd", variant="torch-init"), [0.1, 0.77])
-    both = judge(tmp_path, "deep")
+@pytest.mark.parametrize(
+    ("lamb", "expected"), [(0.1, "held"), (0.2, "held"), (0.5, "did not hold")]
+)
+def test_depth_in_the_authors_setting_needs_one_rate_each(
+    tmp_path: Path, lamb: float, expected: str
+) -> None:
+    finals = {"nero": 0.9, "sgd": 0.1, "adam-momentum": 0.1, "lamb-momentum": lamb}
+    for seed, (optimizer, final) in product(range(3), finals.items()):
+        config = RunConfig("mnist-deep", "cpu", optimizer, seed=seed, variant="torch-init")
+        write_run(tmp_path, config, [final])
+    assert judge(tmp_path, "deep").outcome == expected
+    assert judge(tmp_path, "deep-tuned").outcome == "not tested"
+
+
+def test_depth_is_judged_apart_from_full_width_and_tells_of_it(tmp_path: Path) -> None:
+    chance = dict.fromkeys(("sgd", "adam", "lamb"), (0.1,))
+    write_finals(tmp_path, "mnist-deep", {"nero": (0.9,), **chance})
+    alone = judge(tmp_path, "deep-tuned")
+    assert "full width" not in alone.measured
+    write_run(tmp_path, RunConfig("mnist-deep", "cpu", "adam", variant="full-width"), [0.1, 0.77])
+    both = judge(tmp_path, "deep-tuned")
     assert (alone.outcome, both.outcome) == ("not shown", "not shown")
-    assert "From He initialisation, which is judged: Nero 0.9000" in both.measured
-    assert "(variant torch-init): SGD 0.7700 (1 seed)" in both.measured
+    assert "At full width: Adam 0.7700" in both.measured
 
 
 def write_scales(folder: Path, optimizer: str, large: float, lr: float = 0.01) -> None:

@@ -307,6 +307,12 @@ def test_optimiser_beside_the_command_is_found(
     assert len(list(tmp_path.glob("runs/**/records.jsonl"))) == 1
 
 
+def test_the_test_split_is_scored_once_at_the_end(data_dir: Path, tmp_path: Path) -> None:
+    record = run(RunConfig("wikitext2", scale="smoke"), dirs(tmp_path, data_dir))
+    assert ["test_perplexity" in epoch for epoch in record.epochs] == [False, True]
+    assert record.last("test_perplexity") != record.last("valid_perplexity")
+
+
 def test_records_say_where_they_come_from(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", seed=3)
     record = run(config, dirs(tmp_path, data_dir))

@@ -49,6 +49,14 @@ def test_two_ranks_evaluate_what_one_does(task: Task, data_dir: Path) -> None:
     torch.testing.assert_close(sums[0][0], sums[1][0] + sums[2][0])
 
 
+@pytest.mark.parametrize("task", [WIKITEXT2, MULTI30K], ids=lambda task: task.name)
+def test_the_test_split_is_another_one(task: Task, data_dir: Path) -> None:
+    experiment = build(task, data_dir)
+    valid, test = (experiment.evaluate(test=test)["loss"] for test in (False, True))
+    assert test[1] > 0
+    assert float(valid[0]) != float(test[0])
+
+
 @pytest.mark.parametrize("task", [SHAKESPEARE, MULTI30K], ids=lambda task: task.name)
 def test_epochs_differ(task: Task, data_dir: Path) -> None:
     experiment = build(task, data_dir)

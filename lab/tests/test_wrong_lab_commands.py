@@ -84,7 +84,7 @@ NAMES = [  # of what does not exist
     ("run shakespeare --optimizer own:number", "is not a function of a model"),
     ("run shakespeare --optimizer raising:build", "ZeroDivisionError: division by zero"),
     ("run shakespeare --optimizer misspelt:build", "SyntaxError"),
-    ("run shakespeare --variant he", "no variant is called 'he'; there are: none"),
+    ("run shakespeare --variant he", "no variant is called 'he'; there are: long"),
     ("run mnist-reparam --variant sigma-10", "there are: sigma-1, sigma-100"),
     ("run mnist-reparam --variant ''", "no variant is called ''"),
     ("run mnist-reparam --variant ../x", "no variant is called '../x'"),

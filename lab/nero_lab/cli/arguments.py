@@ -34,6 +34,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _add_task(parser)
+    _add_changes(parser)
     parser.add_argument(
         "--optimizer",
         default="nero",
@@ -48,9 +49,8 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     _add_task(parser)
-    parser.add_argument(
-        "--optimizers", type=_names, default=["nero"], metavar="NAME,...", help="(default: nero)"
-    )
+    _add_changes(parser)
+    _add_optimizers(parser)
     parser.add_argument(
         "--lrs",
         type=_numbers,
@@ -73,6 +73,27 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--gpus-per-run", type=float, default=0, metavar="N", help="(default: %(default)s)"
     )
     _add_run_dirs(parser)
+
+
+def _add_time_options(parser: argparse.ArgumentParser) -> None:
+    _add_task(parser)
+    _add_optimizers(parser)
+    parser.add_argument("--variant", help="of the task")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="steps of each optimiser (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-load",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="of the machine that other processes may take meanwhile (default: %(default)s)",
+    )
+    _add_dirs(parser)
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +121,9 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
 def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="a name, or package.module:TASK of your own")
     parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument(
         "--set",
@@ -111,16 +135,26 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_run_dirs(parser: argparse.ArgumentParser) -> None:
+def _add_optimizers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--runs-dir", type=_folder, default=Path("runs"), help="(default: %(default)s)"
+        "--optimizers", type=_names, default=["nero"], metavar="NAME,...", help="(default: nero)"
     )
-    parser.add_argument("--data-dir", type=_folder, help="(default: $NERO_DATA, or a cache folder)")
+
+
+def _add_run_dirs(parser: argparse.ArgumentParser) -> None:
+    _add_dirs(parser)
     parser.add_argument(
         "--checkpoint-steps", type=int, default=500, metavar="N", help="(default: %(default)s)"
     )
     parser.add_argument("--no-tensorboard", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _add_dirs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runs-dir", type=_folder, default=Path("runs"), help="(default: %(default)s)"
+    )
+    parser.add_argument("--data-dir", type=_folder, help="(default: $NERO_DATA, or a cache folder)")
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -154,5 +188,6 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "list": ("every task: figure, data, size and time at each scale", lambda parser: None),
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
+    "time": ("what a step costs, optimiser by optimiser in turns", _add_time_options),
     "report": ("figures and tables from records", _add_report_options),
 }

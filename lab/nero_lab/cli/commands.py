@@ -99,6 +99,29 @@ def _sweep(args: argparse.Namespace) -> int:
     return sweep_command(args, _run_dirs(args))
 
 
+def _time(args: argparse.Namespace) -> int:
+    from nero_lab.data.files import default_data_dir
+    from nero_lab.engine.errors import ConfigError
+    from nero_lab.runner import RunConfig
+    from nero_lab.runner.timing import time_steps, write_times
+
+    if args.rounds < 2:
+        raise ConfigError(f"quartiles need at least two rounds, not {args.rounds}")
+    configs = [
+        RunConfig(args.task, args.scale, optimizer, variant=args.variant)
+        for optimizer in args.optimizers
+    ]
+    data_dir = args.data_dir or default_data_dir()
+    times = time_steps(configs, data_dir, num_rounds=args.rounds, max_load=args.max_load)
+    path = write_times(times, args.runs_dir)
+    for optimizer, (low, median, high) in times["seconds"].items():
+        print(
+            f"{optimizer}: {1e3 * median:.1f} ms a step (quartiles {1e3 * low:.1f} to {1e3 * high:.1f})"
+        )
+    print(f"wrote {path}")
+    return 0
+
+
 def _report(args: argparse.Namespace) -> int:
     from nero_lab.engine.folders import check_can_be_made
     from nero_lab.report import report_command
@@ -124,4 +147,4 @@ def _run_dirs(args: argparse.Namespace) -> Any:
     )
 
 
-_COMMANDS = {"list": _list, "run": _run, "sweep": _sweep, "report": _report}
+_COMMANDS = {"list": _list, "run": _run, "sweep": _sweep, "time": _time, "report": _report}

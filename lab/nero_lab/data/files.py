@@ -243,6 +243,16 @@ DATA_SETS = {
                 "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
                 _MULTI30K + "val.en.gz",
             ),
+            _File(
+                "test_2016_flickr.de",
+                "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+                _MULTI30K + "test_2016_flickr.de.gz",
+            ),
+            _File(
+                "test_2016_flickr.en",
+                "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+                _MULTI30K + "test_2016_flickr.en.gz",
+            ),
         ),
     ),
     "shakespeare": _Set(

@@ -46,6 +46,7 @@ class Translation:
 
     train: Pairs
     valid: Pairs
+    test: Pairs
     vocabulary: tuple[str, ...]
 
 
@@ -53,8 +54,8 @@ def load(folder: Path, *, num_sentences: int | None = None, min_count: int = 3) 
     """Read the sentences; both languages share the words that occur often enough in either.
 
     Args:
-        folder: where ``train.de``, ``train.en``, ``val.de`` and ``val.en`` are.
-        num_sentences: use the first so many for training, and a tenth of that for validation.
+        folder: where ``train``, ``val`` and ``test_2016_flickr`` are, each with ``.de`` and ``.en``.
+        num_sentences: use the first so many for training, and a tenth of that of the others.
         min_count: how often a word must occur in the training sentences of one language.
     """
     tenth = None if num_sentences is None else num_sentences // 10
@@ -62,10 +63,15 @@ def load(folder: Path, *, num_sentences: int | None = None, min_count: int = 3) 
     words = _frequent(german, min_count) | _frequent(english, min_count)
     vocabulary = (*SPECIALS, *sorted(words.difference(SPECIALS)))
     tokenizer = _tokenizer({word: number for number, word in enumerate(vocabulary)})
-    valid = (_lines(folder / f"val.{code}")[:tenth] for code in ("de", "en"))
+
+    def pairs(name: str) -> Pairs:
+        both = (_lines(folder / f"{name}.{code}")[:tenth] for code in ("de", "en"))
+        return Pairs(*(_encode(tokenizer, lines) for lines in both))
+
     return Translation(
         train=Pairs(_encode(tokenizer, german), _encode(tokenizer, english)),
-        valid=Pairs(*(_encode(tokenizer, lines) for lines in valid)),
+        valid=pairs("val"),
+        test=pairs("test_2016_flickr"),
         vocabulary=vocabulary,
     )
 

@@ -15,11 +15,12 @@ class Words:
 
     train: Tensor
     valid: Tensor
+    test: Tensor
     vocabulary: tuple[str, ...]
 
 
 def load(folder: Path, *, num_tokens: int | None = None) -> Words:
-    """Read two texts; the vocabulary is what occurs in any of the three: 33,278 words.
+    """Read the three texts; the vocabulary is what occurs in any of them: 33,278 words.
 
     Args:
         folder: where ``train.txt``, ``valid.txt`` and ``test.txt`` are.
@@ -36,7 +37,7 @@ def load(folder: Path, *, num_tokens: int | None = None) -> Words:
     def numbers(words: Iterable[str]) -> Tensor:
         return torch.tensor([index[word] for word in words])
 
-    return Words(numbers(train), numbers(valid), vocabulary)
+    return Words(numbers(train), numbers(valid), numbers(test), vocabulary)
 
 
 def columns(text: Tensor, num_columns: int) -> Tensor:

@@ -5,6 +5,7 @@ precision, gradients, sums over steps and ranks, records, checkpoints, and the e
 """
 
 import contextlib
+import itertools
 import math
 import statistics
 import time
@@ -41,7 +42,7 @@ class Loop:
         experiment: what to train.
         optimizers: those of each player, set to the initial learning rate.
         setting: recipe, seed, device and rank.
-        checkpoint_path: where the state of the run is kept.
+        checkpoint_path: where the state of the run is kept, if it is.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
     """
 
@@ -51,8 +52,8 @@ class Loop:
         optimizers: Mapping[str, list[Optimizer]],
         setting: Setting,
         *,
-        checkpoint_path: Path,
-        checkpoint_steps: int,
+        checkpoint_path: Path | None = None,
+        checkpoint_steps: int = 500,
     ) -> None:
         self.experiment = experiment
         self.optimizers = optimizers
@@ -101,14 +102,15 @@ class Loop:
         Raises:
             ConfigError: if it is damaged, or of another network or optimiser.
         """
-        state = checkpoint.load(self._checkpoint_path, self.setting.device)
+        path = self._checkpoint_path
+        state = checkpoint.load(path, self.setting.device) if path else None
         if state is None:
             return None
         try:
             return self._restore(state)
         except Exception as error:
             raise ConfigError(
-                f"{self._checkpoint_path} does not fit this run ({in_one_line(error)}); remove it to begin "
+                f"{path} does not fit this run ({in_one_line(error)}); remove it to begin "
                 "the run again"
             ) from error
 
@@ -134,18 +136,13 @@ class Loop:
         Raises:
             DivergedError: if a loss is not finite. What was seen until then is recorded.
         """
-        for optimizer in self._switching():
-            optimizer.train()
+        self.begin()
         steps_per_epoch = self.experiment.steps_per_epoch
         log_every = max(self.num_steps // NUM_STEP_RECORDS, 1)
         while self.step < self.num_steps:
             epoch, start = divmod(self.step, steps_per_epoch)
             for batch in self.experiment.batches(epoch, start):
-                lr = self._set_lrs()
-                began = self._clock()
-                seen = self._advance(batch)
-                self.step_seconds.append(self._clock() - began)
-                self.step += 1
+                lr, seen = self.take_step(batch)
                 add_(self.sums, seen)
                 if self.step % log_every == 0 or self.step % steps_per_epoch == 0:
                     values = averages(seen, self.setting)
@@ -160,6 +157,24 @@ class Loop:
                     f"epoch {epoch} ended at step {self.step}, not after {steps_per_epoch} steps"
                 )
             self._end_epoch(recorder, progress)
+
+    def begin(self) -> None:
+        """Switch optimisers that have such modes to training, before the first step."""
+        for optimizer in self._switching():
+            optimizer.train()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield batches without end, from the step that is next."""
+        for epoch in itertools.count(self.step // self.experiment.steps_per_epoch):
+            yield from self.experiment.batches(epoch, self.step % self.experiment.steps_per_epoch)
+
+    def take_step(self, batch: Any) -> tuple[float, Sums]:
+        """Train on one batch; return the learning rate and what was seen, and keep the time."""
+        lr, began = self._set_lrs(), self._clock()
+        seen = self._advance(batch)
+        self.step_seconds.append(self._clock() - began)
+        self.step += 1
+        return lr, seen
 
     def _clock(self) -> float:
         """Return the time of this process on a CPU, whatever else runs there, or of the GPU."""
@@ -191,11 +206,14 @@ class Loop:
     def _end_epoch(self, recorder: Recorder | None, progress: Progress) -> None:
         self._share_buffers()
         with self._averaged_weights(), self._precision():
-            valid = self.experiment.evaluate()
+            seen = {"train": self.sums, "valid": self.experiment.evaluate()}
+            if self.step == self.num_steps:
+                seen["test"] = self.experiment.evaluate(test=True)
         scores = {
-            f"train_{name}": value for name, value in averages(self.sums, self.setting).items()
+            f"{split}_{name}": value
+            for split, sums in seen.items()
+            for name, value in averages(sums, self.setting).items()
         }
-        scores |= {f"valid_{name}": value for name, value in averages(valid, self.setting).items()}
         scores |= self.experiment.derive(scores)
         progress.on_epoch(round(self.epoch), scores)
         if recorder:
@@ -252,7 +270,7 @@ class Loop:
                 "random": checkpoint.random_state(),
             }
         )
-        if recorder is None:
+        if recorder is None or self._checkpoint_path is None:
             return
         state = {
             "step": self.step,

@@ -27,6 +27,8 @@ def add_(sums: Sums, seen: Sums) -> None:
 def averages(sums: Sums, setting: Setting) -> dict[str, float]:
     """Divide totals by counts, over all ranks; NaN where nothing was counted."""
     names = list(sums)
+    if not names:
+        return {}
     pairs = torch.tensor(
         [[float(sums[name][0]), float(sums[name][1])] for name in names], dtype=torch.float64
     )

@@ -6,7 +6,7 @@ experiment is what the one training loop (``loop.py``) drives.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,12 @@ class Metric:
     higher_is_better: bool = False
     log: bool = False  # draw on a logarithmic axis
     training_label: str = ""  # of its counterpart in training, if not the label with "training"
+
+    @property
+    def tested(self) -> "Metric":
+        """The same score on the test split: see ``Experiment.test``."""
+        name, label = self.name.replace("valid_", "test_"), self.label.replace("validation", "test")
+        return replace(self, name=name, label=label)
 
 
 @dataclass(frozen=True)
@@ -136,8 +142,16 @@ class Experiment(ABC):
     def score(self) -> Sums:
         """Score the players on this rank's part of the data; ``evaluate`` has prepared them."""
 
+    def test(self) -> Sums:
+        """Score the players on data that chose neither rates nor anything else, if there is such.
+
+        It is called once, after the last epoch. The report chooses rates by ``score`` and compares
+        optimisers by this.
+        """
+        return {}
+
     @torch.no_grad()
-    def evaluate(self) -> Sums:
+    def evaluate(self, *, test: bool = False) -> Sums:
         """Score the players, in eval mode and without gradients.
 
         Without wrappers too: DDP would wait for the other ranks at every batch, and they may have one
@@ -148,7 +162,7 @@ class Experiment(ABC):
         for player in self.players.values():
             player.eval()
         try:
-            return self.score()
+            return self.test() if test else self.score()
         finally:
             for player in self.players.values():
                 player.train()

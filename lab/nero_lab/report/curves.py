@@ -92,7 +92,7 @@ def draw(
     *,
     x_label: str,
 ) -> None:
-    """Draw the curves of one metric in panels with one vertical axis, and mark where runs were lost."""
+    """Draw the curves of one metric in panels with the same axes, and mark where runs were lost."""
     drawn = [curve for curves in by_panel for curve in curves]
     # What must be seen: not runs that were lost, unless there are no others.
     strays = [stray for curve in drawn for stray in curve.strays]
@@ -104,9 +104,12 @@ def draw(
     label = metric.label
     if name != metric.name:
         label = metric.training_label or label.replace("validation", "training")
+    longest = max(_longest(curve) for curve in drawn)
     for axes, curves in zip(panels, by_panel, strict=True):
         for curve in curves:
             _draw_curve(axes, curve)
+        if len(panels) > 1 and longest:
+            axes.set_xlim(0, 1.03 * longest)
         axes.set_xlabel(x_label)
         axes.set_ylabel(in_two_lines(label))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
@@ -124,6 +127,12 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     axes.fill_between(band.index, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
     for values, _ in curve.strays:
         axes.plot(values, **style, marker=_dot(values), linewidth=1.0, alpha=0.7)
+
+
+def _longest(curve: Curve) -> float:
+    """Return the last epoch or step of a curve, or of a run that was lost."""
+    ends = [*curve.band.index[-1:], *(end for _, end in curve.strays if math.isfinite(end))]
+    return float(max(ends, default=0.0))
 
 
 def _dot(points: DataFrame | Series) -> str:

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from nero_lab.report import comparisons, formatting, paper, recipes, tables
 from nero_lab.report.claims import CLAIMS
+from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
 from nero_lab.report.rates import NERO_LR
 from nero_lab.report.runs import Records, Results
@@ -99,9 +100,11 @@ def _template(name: str) -> Template:
         "NUM_TRIALS": NUM_TRIALS,
         "SWEEP": SWEEP,
         "TITLE": TITLE,
+        "costs": costs,
         "error_rates": error_rates,
         "formatting": formatting,
         "headline": headline,
+        "look": look,
         "moved_rates": moved_rates,
         "paper": paper,
         "pictures": comparisons.pictures,

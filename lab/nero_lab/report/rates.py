@@ -1,7 +1,8 @@
 """The table of rates: one row for each optimiser at each learning rate, with its score over seeds.
 
-A score is the value of the task's metric after the last epoch, as in the paper. A run that diverged has
-none; it counts as infinitely bad.
+A score is the value of the task's metric after the last epoch, as in the paper, or that on a test split if
+all runs have it; the best rate is always chosen by the former. A run that diverged has none; it counts as
+infinitely bad.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ def rates_table(runs: DataFrame) -> DataFrame:
     this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimiser the
     number of rates with a score (``num_rates``) and which end of them the best is (``end_of_rates``).
     """
-    costs = ("seconds_per_step", "peak_memory_bytes", "optimizer_state_bytes")
+    costs = ("peak_memory_bytes", "optimizer_state_bytes")
     statistics = {"num_seeds": "count", "mean": "mean", "low": "min", "high": "max"}
     grouped = runs.groupby([*_LINE, "lr"])
     rates = grouped.agg(
@@ -64,7 +65,7 @@ def _best_rate(line: DataFrame) -> float:
     """
     done = line[line.is_done] if line.is_done.any() else line
     common = frozenset.intersection(*done.groupby("lr").seed.agg(frozenset))
-    compared = (done[done.seed.isin(common)] if common else done).groupby("lr").badness
+    compared = (done[done.seed.isin(common)] if common else done).groupby("lr").valid_badness
     ranks = DataFrame(
         {
             "diverged": compared.agg(lambda badness: np.isinf(badness).sum()),

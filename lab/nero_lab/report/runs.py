@@ -17,9 +17,10 @@ from pandas import DataFrame
 from nero_lab.report.lab import OPTIMIZERS, TASKS, ConfigError, Metric, Task, records
 from nero_lab.report.rates import Rate, rates_table
 from nero_lab.report.style import order
+from nero_lab.report.times import Times, read_times
 
 SCALES = ("paper", "cpu", "smoke")
-_CLOCK = ("seconds", "seconds_per_step", "peak_memory_bytes")
+_CLOCK = ("seconds", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Records:
     epochs: DataFrame
     steps: DataFrame
     skipped: Mapping[Path, str]
+    times: Times
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,16 @@ class Results:
     runs: DataFrame
     other_scales: Mapping[str, int]  # number of runs that are not shown
     not_begun: DataFrame  # runs that failed before their first step
+    is_tested: bool = False  # whether scores are of the test split, and rates chosen on another
+
+    @property
+    def metric(self) -> Metric:
+        """What the scores are."""
+        return self.task.metric.tested if self.is_tested else self.task.metric
+
+    def step_seconds(self, variant: str) -> Mapping[str, float]:
+        """Return the time of a step by optimiser, for those that were timed on an idle machine."""
+        return self.records.times.get((self.task.name, self.scale, variant), {})
 
     @cached_property
     def rates(self) -> DataFrame:
@@ -92,13 +104,12 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
             continue
         found.append(record)
         metric = tasks[row["task"]].metric
-        score = _score(record, metric)
-        rows.append(
-            {**row, "score": score, "badness": -score if metric.higher_is_better else score}
-        )
+        rows.append({**row, **_scores(record, metric)})
     epochs = [{"run": i, **line} for i, record in enumerate(found) for line in record.epochs]
     steps = [{"run": i, **line} for i, record in enumerate(found) for line in record.steps]
-    return Records(DataFrame(rows), DataFrame(epochs), DataFrame(steps), skipped)
+    times, not_read = read_times(folder)
+    skipped |= not_read
+    return Records(DataFrame(rows), DataFrame(epochs), DataFrame(steps), skipped, times)
 
 
 def collect(
@@ -124,7 +135,10 @@ def collect(
         _check(kept)
         not_begun = runs[(runs.scale == chosen) & ~runs.has_begun]
         others = counts.drop(chosen, errors="ignore").to_dict()
-        results[name] = Results(tasks[name], chosen, records, kept, others, not_begun)
+        is_tested = bool(kept.test_score[kept.is_done].notna().all() and kept.is_done.any())
+        if is_tested:
+            kept = kept.assign(score=kept.test_score, badness=kept.test_badness)
+        results[name] = Results(tasks[name], chosen, records, kept, others, not_begun, is_tested)
     return results
 
 
@@ -167,14 +181,30 @@ def _variant(config: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _score(record: records.RunRecord, metric: Metric) -> float:
-    """Return the last value, infinitely bad if the run diverged, NaN if it is not done."""
+def _scores(record: records.RunRecord, metric: Metric) -> dict[str, float]:
+    """Return the score of a run, what rates are chosen by, and the score on a test split, if it has one."""
+    sign = -1.0 if metric.higher_is_better else 1.0
+    score, test = (_badness(record, name, sign) for name in (metric.name, metric.tested.name))
+    if record.status == "finished" and math.isnan(record.last(metric.tested.name)):
+        test = math.nan
+    return {
+        "score": sign * score,
+        "badness": score,
+        "valid_badness": score,
+        "test_score": sign * test,
+        "test_badness": test,
+    }
+
+
+def _badness(record: records.RunRecord, name: str, sign: float) -> float:
+    """Return the last value of a score, turned so that lower is better.
+
+    It is infinite if the run diverged, and NaN if it is not done.
+    """
     if not record.is_done:
         return math.nan
-    last = record.last(metric.name)
-    if record.status == "finished" and math.isfinite(last):
-        return last
-    return -math.inf if metric.higher_is_better else math.inf
+    last = sign * record.last(name)
+    return last if record.status == "finished" and math.isfinite(last) else math.inf
 
 
 def _check(runs: DataFrame) -> None:

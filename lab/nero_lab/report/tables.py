@@ -1,5 +1,6 @@
 """The tables of the page: data frames of text."""
 
+import math
 from collections.abc import Mapping
 
 from pandas import DataFrame
@@ -65,12 +66,16 @@ def final_table(results: Results) -> DataFrame:
             "published": formatting.NOTHING
             if rate.variant
             else published_text(results.task, rate.optimizer),
-            "time per step": formatting.duration(rate.seconds_per_step),
+            "time per step": formatting.duration(
+                results.step_seconds(rate.variant).get(rate.optimizer, math.nan)
+            ),
             "peak memory": formatting.size(rate.peak_memory_bytes),
             "optimiser's state": formatting.size(rate.optimizer_state_bytes),
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
+    if (table["time per step"] == formatting.NOTHING).all():
+        table = table.drop(columns="time per step")
     return table if results.task.name in TASKS else table.drop(columns="published")
 
 
@@ -97,7 +102,9 @@ def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> 
         task, found = tasks[name], results.get(name)
         theirs = {other: published_text(task, other, "Table 1") for other in comparisons.OF_PAPER}
         theirs[_best_published(task)] = f"**{theirs[_best_published(task)]}**"
-        rows.append({"task": name, "metric": task.metric.label, "whose": "paper", **theirs})
+        rows.append(
+            {"task": name, "metric": (found or task).metric.label, "whose": "paper", **theirs}
+        )
         whose, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
         if found:
             whose = f"ours, {found.scale} scale, {num_parameters(found)}"

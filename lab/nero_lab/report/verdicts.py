@@ -71,7 +71,6 @@ class Claim:
         text: the statement.
         test: takes the results of that task, or of all tasks by name if several test it.
         title: the statement in short, for a picture.
-        withdrawn: why we no longer say that it held; told until records decide the matter.
     """
 
     key: str
@@ -80,7 +79,6 @@ class Claim:
     text: str
     test: Callable[[Any], Verdict]
     title: str
-    withdrawn: str = ""
 
     def verdict(self, results: Mapping[str, Results]) -> Verdict:
         """Test the claim, unless there are only smoke runs, or none."""

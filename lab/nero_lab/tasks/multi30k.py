@@ -27,9 +27,7 @@ class Multi30k(Experiment):
         text = multi30k.load(
             folder("multi30k", setting.data_dir), num_sentences=setting.option("num_sentences")
         )
-        self.train, self.valid = text.train, text.valid
-        self.lengths, valid_lengths = text.train.lengths(), text.valid.lengths()
-        self.valid_order = valid_lengths[:, 1].argsort(stable=True)
+        self.text, self.lengths = text, text.train.lengths()
         self.steps_per_epoch = num_batches(len(text.train), setting.recipe.batch_size)
         self.players = {
             "model": Translator(
@@ -42,7 +40,9 @@ class Multi30k(Experiment):
                 dropout=setting.option("dropout"),
                 smoothing=setting.option("smoothing"),
                 embedding_norm=setting.option("embedding_norm"),
-                longest=int(torch.cat((self.lengths, valid_lengths)).max()),
+                longest=int(
+                    max(part.lengths().max() for part in (text.train, text.valid, text.test))
+                ),
             )
         }
 
@@ -53,7 +53,7 @@ class Multi30k(Experiment):
             self.lengths, setting.recipe.batch_size, seed=setting.seed, epoch=epoch
         )
         for items in islice(order, start, None):
-            yield self._batch(self.train, items[setting.rank :: setting.world_size])
+            yield self._batch(self.text.train, items[setting.rank :: setting.world_size])
 
     def advance(self, batch: Batch, take: Take) -> Sums:
         """Train on one batch; the reported loss is that without label smoothing."""
@@ -67,17 +67,24 @@ class Multi30k(Experiment):
 
     def score(self) -> Sums:
         """Score the validation sentences."""
-        setting = self.setting
-        total, count = torch.zeros((), device=setting.device), 0
-        for items in setting.in_order(len(self.valid), setting.recipe.batch_size):
-            plain, _ = self._losses(self._batch(self.valid, self.valid_order[items]))
-            total += plain.sum()
-            count += plain.numel()
-        return {"loss": (total, count)}
+        return self._score(self.text.valid)
+
+    def test(self) -> Sums:
+        """Score the sentences of the test of 2016."""
+        return self._score(self.text.test)
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
         """Return the perplexity of each loss."""
         return perplexities(averages)
+
+    def _score(self, pairs: multi30k.Pairs) -> Sums:
+        setting, order = self.setting, pairs.lengths()[:, 1].argsort(stable=True)
+        total, count = torch.zeros((), device=setting.device), 0
+        for items in setting.in_order(len(pairs), setting.recipe.batch_size):
+            plain, _ = self._losses(self._batch(pairs, order[items]))
+            total += plain.sum()
+            count += plain.numel()
+        return {"loss": (total, count)}
 
     def _batch(self, pairs: multi30k.Pairs, items: Tensor) -> Batch:
         source, target = pairs.padded(items)

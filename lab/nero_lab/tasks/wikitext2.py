@@ -28,7 +28,10 @@ class WikiText2(Experiment):
         share = slice(setting.rank, None, setting.world_size)
         train = wikitext2.columns(text.train, setting.recipe.batch_size)
         self.train = train[share]
-        self.valid = wikitext2.columns(text.valid, setting.recipe.batch_size)[share]
+        self.valid, self.held_out = (
+            wikitext2.columns(part, setting.recipe.batch_size)[share]
+            for part in (text.valid, text.test)
+        )
         self.steps_per_epoch = wikitext2.num_windows(train, self.longest)
         self.players = {
             "model": LanguageModel(
@@ -54,17 +57,24 @@ class WikiText2(Experiment):
         return {"loss": (losses.detach().sum(), losses.numel())}
 
     def score(self) -> Sums:
-        """Score the validation text, window by window."""
-        total, count = torch.zeros((), device=self.setting.device), 0
-        for index in range(wikitext2.num_windows(self.valid, self.longest)):
-            losses = self.players["model"](*self._window(self.valid, index))
-            total += losses.sum()
-            count += losses.numel()
-        return {"loss": (total, count)}
+        """Score the validation text."""
+        return self._score(self.valid)
+
+    def test(self) -> Sums:
+        """Score the test text."""
+        return self._score(self.held_out)
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
         """Return the perplexity of each loss."""
         return perplexities(averages)
+
+    def _score(self, pieces: Tensor) -> Sums:
+        total, count = torch.zeros((), device=self.setting.device), 0
+        for index in range(wikitext2.num_windows(pieces, self.longest)):
+            losses = self.players["model"](*self._window(pieces, index))
+            total += losses.sum()
+            count += losses.numel()
+        return {"loss": (total, count)}
 
     def _window(self, pieces: Tensor, index: int) -> Window:
         inputs, targets = wikitext2.window(pieces, self.longest, index)

@@ -1,0 +1,16 @@
+"""The report of the lab as a page of this site: ``lab/report`` is read where it lies."""
+
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+REPORT = Path(__file__).parents[2] / "lab" / "report"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the report and its figures to the files of the site."""
+    for source in (REPORT / "report.md", *sorted((REPORT / "figures").glob("*.png"))):
+        name = source.relative_to(REPORT).as_posix().replace("report.md", "index.md")
+        files.append(File.generated(config, f"evidence/{name}", abs_src_path=str(source)))
+    return files

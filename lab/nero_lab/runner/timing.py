@@ -1,0 +1,101 @@
+"""What a step costs: optimisers take turns on one task, on a machine that does nothing else."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.loop import Loop
+from nero_lab.engine.provenance import provenance
+from nero_lab.engine.task import Setting
+from nero_lab.runner.building import build
+from nero_lab.runner.config import RunConfig
+
+FILE_NAME = "times.json"
+
+IDLE = 0.05
+"""The share of the machine that other processes may have taken while we timed."""
+
+WARM_UP = 2  # steps of each optimiser that are not counted
+
+
+def time_steps(
+    configs: Sequence[RunConfig], data_dir: Path, *, num_rounds: int, max_load: float = IDLE
+) -> dict[str, Any]:
+    """Return the time of a step of each optimiser: quartiles in seconds, and where they were measured.
+
+    In each round every optimiser takes one step, so that what slows the machine slows all of them. On a
+    CPU it is the time of this process that is counted.
+
+    Args:
+        configs: one run of each optimiser, of one task.
+        data_dir: the folder of all data sets.
+        num_rounds: steps of each optimiser that are counted.
+        max_load: the share of the machine that others may take meanwhile.
+
+    Raises:
+        ConfigError: if others took more than that.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loops = {config.optimizer: _loop(config, data_dir, device) for config in configs}
+    batches = {name: loop.batches() for name, loop in loops.items()}
+    before = _busy()
+    for _ in range(WARM_UP + num_rounds):
+        for name, loop in loops.items():
+            loop.take_step(next(batches[name]))
+    load = _load_of_others(before, _busy())
+    if load > max_load:
+        raise ConfigError(
+            f"other processes took {load:.0%} of this machine meanwhile; time again when it is idle"
+        )
+    first = configs[0]
+    return {
+        **{name: getattr(first, name) for name in ("task", "scale", "variant")},
+        "num_rounds": num_rounds,
+        "load_of_others": round(load, 3),
+        "seconds": {
+            name: [round(value, 6) for value in _quartiles(loop.step_seconds[WARM_UP:])]
+            for name, loop in loops.items()
+        },
+        **provenance(device),
+    }
+
+
+def write_times(times: dict[str, Any], folder: Path) -> Path:
+    """Write what ``time_steps`` returned where the report looks for it, and return the file."""
+    words = [times["variant"]] if times["variant"] else []
+    task, scale = str(times["task"]).replace(":", "."), str(times["scale"])
+    path = folder / task / scale / "-".join([*words, FILE_NAME])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(times, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _loop(config: RunConfig, data_dir: Path, device: torch.device) -> Loop:
+    setting = Setting(config.recipe, config.seed, data_dir, device, optimizer=config.optimizer)
+    experiment, optimizers = build(config, setting)
+    loop = Loop(experiment, optimizers, setting)
+    loop.begin()
+    return loop
+
+
+def _quartiles(seconds: Sequence[float]) -> list[float]:
+    return statistics.quantiles(seconds, n=4, method="inclusive")
+
+
+def _busy() -> tuple[float, float, float]:
+    """Return the time now, that in which all cores were busy, and that in which we kept them so."""
+    times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    return time.monotonic(), sum(times) - idle, own.user + own.system
+
+
+def _load_of_others(before: tuple[float, float, float], after: tuple[float, float, float]) -> float:
+    elapsed, busy, own = (now - then for now, then in zip(after, before, strict=True))
+    return max(busy - own, 0.0) / (elapsed * (psutil.cpu_count() or 1))

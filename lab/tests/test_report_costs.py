@@ -1,0 +1,55 @@
+"""What scores cost: steps to a target, time and bytes."""
+
+import json
+import math
+from pathlib import Path
+
+from made_up_runs import read_results, write_finals, write_run
+
+from nero_lab.report.costs import costs, draw
+from nero_lab.runner.config import RunConfig
+
+
+def write_times(folder: Path, seconds: dict[str, list[float]]) -> None:
+    times = {"task": "cifar-resnet18", "scale": "cpu", "variant": None, "load_of_others": 0.0}
+    (folder / "times.json").write_text(json.dumps({**times, "seconds": seconds}))
+
+
+def test_steps_to_the_last_score_of_adam(tmp_path: Path) -> None:
+    # An epoch of these has ten steps.
+    for optimizer, curve in {
+        "nero": [30.0, 22.0, 18.0],
+        "adam": [40.0, 30.0, 20.0],
+        "lamb": [40.0, 35.0, 30.0],
+    }.items():
+        write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", optimizer), curve)
+    write_times(tmp_path, {"nero": [0.1, 0.2, 0.3], "adam": [0.2, 0.4, 0.5]})
+    (found,) = costs(read_results(tmp_path)["cifar-resnet18"])
+    assert (found.reference, found.target) == ("adam", 20.0)
+    table = found.table.set_index("optimizer")
+    assert list(table.index) == ["nero", "adam", "lamb"]
+    assert table.steps.to_dict() == {"nero": 25.0, "adam": 30.0, "lamb": math.inf}
+    assert (table.seconds["nero"], table.seconds["adam"]) == (6.0, 12.0)
+    assert math.isnan(table.seconds["lamb"])
+    draw(found, read_results(tmp_path)["cifar-resnet18"].metric, tmp_path / "costs.png")
+
+
+def test_a_target_is_reached_from_below_where_more_is_better(tmp_path: Path) -> None:
+    for optimizer, curve in {
+        "nero": [0.2, 0.6, 0.7],
+        "adam": [0.1, 0.3, 0.4],
+        "sgd": [0.1] * 3,
+    }.items():
+        write_run(tmp_path, RunConfig("mnist-deep", "cpu", optimizer), curve)
+    (found,) = costs(read_results(tmp_path)["mnist-deep"])
+    steps = found.table.set_index("optimizer").steps
+    assert (steps["nero"], steps["sgd"]) == (15.0, math.inf)
+
+
+def test_costs_need_a_reference_and_optimisers_that_came_to_their_end(tmp_path: Path) -> None:
+    write_finals(tmp_path, "cifar-resnet18", {"nero": (9.0,), "sgd": (9.0,), "lamb": (9.0,)})
+    assert not list(costs(read_results(tmp_path)["cifar-resnet18"]))
+    write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "adam"), [9.0], status="diverged")
+    assert not list(costs(read_results(tmp_path)["cifar-resnet18"]))
+    write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "adam"), [9.0, 9.0])
+    assert len(list(costs(read_results(tmp_path)["cifar-resnet18"]))) == 1

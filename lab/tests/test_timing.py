@@ -1,0 +1,51 @@
+"""``nero-lab time``: steps in turns, on a machine that does nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nero_lab.cli import main
+from nero_lab.report.times import read_times
+
+WORDS = ["time", "mnist-deep", "--scale", "smoke", "--rounds", "3", "--optimizers"]
+
+
+def test_every_optimiser_is_timed(data_dir: Path, tmp_path: Path) -> None:
+    # Schedule-Free refuses to step unless it was told to train.
+    words = [*WORDS, "nero,adam,schedule-free", "--max-load", "1", "--data-dir", str(data_dir)]
+    assert main([*words, "--runs-dir", str(tmp_path), "--variant", "torch-init"]) == 0
+    times = json.loads((tmp_path / "mnist-deep/smoke/torch-init-times.json").read_text())
+    assert times["seconds"].keys() == {"nero", "adam", "schedule-free"}
+    for low, median, high in times["seconds"].values():
+        assert 0 < low <= median <= high
+    assert times["hardware"]["cores"]
+
+
+def test_a_busy_machine_is_refused(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        words = [*WORDS, "nero", "--data-dir", str(data_dir), "--max-load", "0.001"]
+        assert main([*words, "--runs-dir", str(tmp_path)]) == 2
+    finally:
+        busy.kill()
+        busy.wait()
+    assert "of this machine meanwhile; time again when it is idle" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*times.json"))
+
+
+def test_times_of_a_busy_machine_and_foreign_files_are_not_read(tmp_path: Path) -> None:
+    times = {"task": "pong", "scale": "cpu", "variant": None, "seconds": {"nero": [1, 2, 3]}}
+    for name, text in {
+        "idle-times.json": json.dumps({**times, "load_of_others": 0.04}),
+        "busy-times.json": json.dumps({**times, "variant": "busy", "load_of_others": 0.4}),
+        "other-times.json": "[]",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found, skipped = read_times(tmp_path)
+    assert found == {("pong", "cpu", ""): {"nero": 2.0}}
+    assert {path.name for path in skipped} == {"busy-times.json", "other-times.json"}

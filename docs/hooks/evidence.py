@@ -11,6 +11,6 @@ REPORT = Path(__file__).parents[2] / "lab" / "report"
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the report and its figures to the files of the site."""
     for source in (REPORT / "report.md", *sorted((REPORT / "figures").glob("*.png"))):
-        name = source.relative_to(REPORT).as_posix().replace("report.md", "index.md")
+        name = source.relative_to(REPORT).as_posix()
         files.append(File.generated(config, f"evidence/{name}", abs_src_path=str(source)))
     return files

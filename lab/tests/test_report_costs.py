@@ -11,7 +11,8 @@ from nero_lab.runner.config import RunConfig
 
 
 def write_times(folder: Path, seconds: dict[str, list[float]]) -> None:
-    times = {"task": "cifar-resnet18", "scale": "cpu", "variant": None, "load_of_others": 0.0}
+    times = {"task": "cifar-resnet18", "scale": "cpu", "changes": "", "load_of_others": 0.0}
+    times["hardware"] = {"device": "a CPU", "threads": 1}
     (folder / "times.json").write_text(json.dumps({**times, "seconds": seconds}))
 
 
@@ -44,6 +45,22 @@ def test_a_target_is_reached_from_below_where_more_is_better(tmp_path: Path) -> 
     (found,) = costs(read_results(tmp_path)["mnist-deep"])
     steps = found.table.set_index("optimizer").steps
     assert (steps["nero"], steps["sgd"]) == (15.0, math.inf)
+
+
+def test_runs_that_go_on_and_values_that_are_infinite_do_not_move_the_target(
+    tmp_path: Path,
+) -> None:
+    for optimizer, curve in {
+        "nero": [math.inf, 10.0],
+        "adam": [40.0, 20.0],
+        "sgd": [40.0, 50.0],
+    }.items():
+        write_run(tmp_path, RunConfig("wikitext2", "cpu", optimizer), curve)
+    going_on = RunConfig("wikitext2", "cpu", "nero", seed=1)
+    write_run(tmp_path, going_on, [90.0], status="unfinished")
+    (found,) = costs(read_results(tmp_path)["wikitext2"])
+    steps = found.table.set_index("optimizer").steps
+    assert (steps["nero"], steps["adam"], steps["sgd"]) == (20.0, 20.0, math.inf)
 
 
 def test_costs_need_a_reference_and_optimisers_that_came_to_their_end(tmp_path: Path) -> None:

@@ -105,11 +105,14 @@ def test_comment_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
 
 def test_time_of_a_step_is_what_was_timed(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"nero": (10.0,), "sgd": (14.0,)})
-    times = {"task": "cifar-vgg11", "scale": "cpu", "variant": None, "load_of_others": 0.01}
+    times = {"task": "cifar-vgg11", "scale": "cpu", "changes": "", "load_of_others": 0.01}
     times["seconds"] = {"nero": [0.2, 0.25, 0.3]}
+    times["hardware"] = {"device": "a CPU", "threads": 1}
     (tmp_path / "times.json").write_text(json.dumps(times))
     table = final_table(read_results(tmp_path)["cifar-vgg11"])
     assert table["time per step"].tolist() == ["250 ms", NOTHING]
+    write_report(tmp_path, tmp_path / "out")
+    assert "Measured on a CPU, threads: 1." in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from made_up_runs import best_of, judge, read_results, write_finals, write_run
 
 from nero_lab.report import paper
 from nero_lab.report.differences import against
+from nero_lab.report.tables import summary_table
 from nero_lab.report.verdicts import MARKS, Finding, headline
 from nero_lab.runner.config import RunConfig
+from nero_lab.tasks import TASKS
 
 CONSTRAINED = {
     **{"nero": (9, 9, 9), "nero-none": (12, 12, 12)},
@@ -46,6 +48,9 @@ def test_rate_is_chosen_by_validation_and_judged_by_the_test_split(tmp_path: Pat
     best = best_of(results, "nero")
     assert (best.lr, best.mean) == (0.01, 30.0)
     assert results.metric.label == "test perplexity"
+    table = summary_table(TASKS, {"wikitext2": results}).set_index("whose")
+    assert table.metric["paper"].iloc[0] == "training accuracy"  # of the first row, mnist-deep
+    assert set(table.metric.filter(like="ours, cpu")) == {"test perplexity"}
     assert best_of(results, "sgd").mean == math.inf
     write_run(
         tmp_path, RunConfig("wikitext2", "cpu", "adam"), [12.0]
@@ -53,6 +58,16 @@ def test_rate_is_chosen_by_validation_and_judged_by_the_test_split(tmp_path: Pat
     results = read_results(tmp_path)["wikitext2"]
     assert best_of(results, "nero").mean == 10.0
     assert results.metric.label == "validation perplexity"
+    assert results.has_untested
+
+
+def test_a_task_without_a_test_split_has_no_test_scores(tmp_path: Path) -> None:
+    write_finals(tmp_path, "mnist-deep", {"nero": (0.9,)})
+    config = RunConfig("cifar-vgg11", "cpu", "sgd")
+    write_run(tmp_path, config, [99.0], status="diverged")
+    for results in read_results(tmp_path).values():
+        assert not results.is_tested
+        assert not results.has_untested
 
 
 @pytest.mark.parametrize(
@@ -221,7 +236,7 @@ def test_nobody_wins_by_more_rates(tmp_path: Path) -> None:
     ("nero", "adam", "expected"),
     [
         ((0.9, 0.6, 0.7), (0.1, 0.1, 0.1), "held"),
-        ((0.4, 0.3, 0.4), (0.1, 0.1, 0.1), "did not hold"),
+        ((0.4, 0.3, 0.4), (0.1, 0.1, 0.1), "not shown"),  # Nero had one rate
         ((0.9, 0.9, 0.9), (0.6, 0.7, 0.7), "did not hold"),
         ((0.9, 0.9), (0.1, 0.1), "leans towards held"),
         ((0.9, 0.9), (0.6, 0.7), "leans towards not held"),
@@ -304,13 +319,16 @@ def test_rival_that_trains_with_some_seeds_leaves_depth_undecided(tmp_path: Path
 @pytest.mark.parametrize(
     ("lamb", "expected"), [(0.1, "held"), (0.2, "held"), (0.5, "did not hold")]
 )
-def test_depth_in_the_authors_setting_needs_one_rate_each(
+def test_depth_in_the_authors_setting_is_judged_at_published_rates(
     tmp_path: Path, lamb: float, expected: str
 ) -> None:
-    finals = {"nero": 0.9, "sgd": 0.1, "adam-momentum": 0.1, "lamb-momentum": lamb}
-    for seed, (optimizer, final) in product(range(3), finals.items()):
-        config = RunConfig("mnist-deep", "cpu", optimizer, seed=seed, variant="torch-init")
+    finals = {"nero": (0.001, 0.9), "sgd": (0.1, 0.1), "adam-momentum": (0.001, 0.1)}
+    finals["lamb-momentum"] = (0.01, lamb)
+    for seed, (optimizer, (lr, final)) in product(range(3), finals.items()):
+        config = RunConfig("mnist-deep", "cpu", optimizer, lr, seed, variant="torch-init")
         write_run(tmp_path, config, [final])
+    # At another rate a rival trains, which the authors did not try.
+    write_run(tmp_path, RunConfig("mnist-deep", "cpu", "sgd", 0.01, variant="torch-init"), [0.9])
     assert judge(tmp_path, "deep").outcome == expected
     assert judge(tmp_path, "deep-tuned").outcome == "not tested"
 
@@ -323,7 +341,7 @@ def test_depth_is_judged_apart_from_full_width_and_tells_of_it(tmp_path: Path) -
     write_run(tmp_path, RunConfig("mnist-deep", "cpu", "adam", variant="full-width"), [0.1, 0.77])
     both = judge(tmp_path, "deep-tuned")
     assert (alone.outcome, both.outcome) == ("not shown", "not shown")
-    assert "At full width: Adam 0.7700" in both.measured
+    assert "With full width: Adam 0.7700" in both.measured
 
 
 def write_scales(folder: Path, optimizer: str, large: float, lr: float = 0.01) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nero_lab.cli import main
-from nero_lab.report.times import read_times
+from nero_lab.report.times import StepTimes, read_times
 
 WORDS = ["time", "mnist-deep", "--scale", "smoke", "--rounds", "3", "--optimizers"]
 
@@ -22,6 +22,16 @@ def test_every_optimiser_is_timed(data_dir: Path, tmp_path: Path) -> None:
     for low, median, high in times["seconds"].values():
         assert 0 < low <= median <= high
     assert times["hardware"]["cores"]
+
+
+def test_times_that_were_not_in_turns_are_not_mixed(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--max-load", "1", "--data-dir", str(data_dir), "--runs-dir", str(tmp_path)]
+    assert main([*WORDS, "nero,adam", *words]) == 0
+    assert main([*WORDS, "sgd,nero,adam", *words]) == 0
+    assert main([*WORDS, "nero", *words]) == 2
+    assert "time all of them together" in capsys.readouterr().err
 
 
 def test_a_busy_machine_is_refused(
@@ -39,13 +49,14 @@ def test_a_busy_machine_is_refused(
 
 
 def test_times_of_a_busy_machine_and_foreign_files_are_not_read(tmp_path: Path) -> None:
-    times = {"task": "pong", "scale": "cpu", "variant": None, "seconds": {"nero": [1, 2, 3]}}
+    times = {"task": "pong", "scale": "cpu", "changes": "", "seconds": {"nero": [1, 2, 3]}}
+    times["hardware"] = {"device": "a CPU", "threads": 1}
     for name, text in {
         "idle-times.json": json.dumps({**times, "load_of_others": 0.04}),
-        "busy-times.json": json.dumps({**times, "variant": "busy", "load_of_others": 0.4}),
+        "busy-times.json": json.dumps({**times, "changes": "busy", "load_of_others": 0.4}),
         "other-times.json": "[]",
     }.items():
         (tmp_path / name).write_text(text)
     found, skipped = read_times(tmp_path)
-    assert found == {("pong", "cpu", ""): {"nero": 2.0}}
+    assert found == {("pong", "cpu", ""): StepTimes({"nero": 2.0}, "a CPU, threads: 1")}
     assert {path.name for path in skipped} == {"busy-times.json", "other-times.json"}

@@ -77,6 +77,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_time_options(parser: argparse.ArgumentParser) -> None:
     _add_task(parser)
+    _add_changes(parser)
     _add_optimizers(parser)
     parser.add_argument("--variant", help="of the task")
     parser.add_argument(
@@ -89,9 +90,8 @@ def _add_time_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-load",
         type=float,
-        default=0.05,
         metavar="SHARE",
-        help="of the machine that other processes may take meanwhile (default: %(default)s)",
+        help="of the machine that other processes may take meanwhile (default: 0.05)",
     )
     _add_dirs(parser)
 

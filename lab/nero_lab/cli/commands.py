@@ -108,7 +108,14 @@ def _time(args: argparse.Namespace) -> int:
     if args.rounds < 2:
         raise ConfigError(f"quartiles need at least two rounds, not {args.rounds}")
     configs = [
-        RunConfig(args.task, args.scale, optimizer, variant=args.variant)
+        RunConfig(
+            args.task,
+            args.scale,
+            optimizer,
+            variant=args.variant,
+            options=dict(args.set),
+            epochs=args.epochs,
+        )
         for optimizer in args.optimizers
     ]
     data_dir = args.data_dir or default_data_dir()

@@ -220,7 +220,8 @@ class Loop:
             fields = {"epoch": round(self.epoch), "step": self.step, **scores}
             recorder.write("epoch", {**fields, "clock": {"seconds": round(self.seconds, 1)}})
             recorder.curves(self.step, scores)
-        _check_finite(scores, self.step)
+        trained = {name: value for name, value in scores.items() if not name.startswith("test_")}
+        _check_finite(trained, self.step)
         self.sums = {}
         self._save(recorder)
 

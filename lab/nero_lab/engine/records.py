@@ -128,6 +128,19 @@ class RunRecord:
         return float(self.epochs[-1].get(metric, math.nan)) if self.epochs else math.nan
 
 
+def changes_in_words(config: Mapping[str, Any]) -> str:
+    """Say how the recipe of a run was changed: variant, options and epochs; what is equal is compared.
+
+    Example:
+        >>> changes_in_words({"variant": "long", "options": {"width": 64}, "epochs": None})
+        'long, width 64'
+    """
+    words = [config["variant"]] if config["variant"] else []
+    words += [f"{name} {value}" for name, value in sorted(config["options"].items())]
+    words += [f"{config['epochs']} epochs"] if config["epochs"] is not None else []
+    return ", ".join(words)
+
+
 def read(path: Path) -> RunRecord | None:
     """Read the records of one run; a last line that was cut short is left out.
 

@@ -47,10 +47,12 @@ class Metric:
     training_label: str = ""  # of its counterpart in training, if not the label with "training"
 
     @property
-    def tested(self) -> "Metric":
-        """The same score on the test split: see ``Experiment.test``."""
-        name, label = self.name.replace("valid_", "test_"), self.label.replace("validation", "test")
-        return replace(self, name=name, label=label)
+    def tested(self) -> "Metric | None":
+        """The same score on a test split, if it is one of validation: see ``Experiment.score_test``."""
+        if not self.name.startswith("valid_"):
+            return None
+        name = "test_" + self.name.removeprefix("valid_")
+        return replace(self, name=name, label=self.label.replace("validation", "test"))
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,8 @@ class Experiment(ABC):
     def score(self) -> Sums:
         """Score the players on this rank's part of the data; ``evaluate`` has prepared them."""
 
-    def test(self) -> Sums:
-        """Score the players on data that chose neither rates nor anything else, if there is such.
+    def score_test(self) -> Sums:
+        """Score the players on data that plays no part in choosing rates, if there is such.
 
         It is called once, after the last epoch. The report chooses rates by ``score`` and compares
         optimisers by this.
@@ -162,7 +164,7 @@ class Experiment(ABC):
         for player in self.players.values():
             player.eval()
         try:
-            return self.test() if test else self.score()
+            return self.score_test() if test else self.score()
         finally:
             for player in self.players.values():
                 player.train()

@@ -8,6 +8,7 @@ import numpy as np
 from pandas import DataFrame
 
 from nero_lab.report import paper
+from nero_lab.report.formatting import slug
 from nero_lab.report.lab import TASKS
 from nero_lab.report.runs import Results
 from nero_lab.report.style import Look, look, variant_look
@@ -182,6 +183,5 @@ def _picture(results: Results, name: str, title: str, variant: str, rates: DataF
     in_paper = results.task.figure if name == "rivals" else ""
     figure = _FIGURES.get((results.task.name, name), in_paper)
     if variant:
-        slug = "".join(c if c.isalnum() else "-" for c in variant)
-        return Picture(f"{name}-{slug}", f"{title} ({variant})", figure, results, rates)
+        return Picture(f"{name}-{slug(variant)}", f"{title} ({variant})", figure, results, rates)
     return Picture(name, title, figure, results, rates)

@@ -13,6 +13,7 @@ from pandas import DataFrame
 
 from nero.numbers import human_bytes
 from nero_lab.report import limits
+from nero_lab.report.formatting import slug
 from nero_lab.report.lab import Metric
 from nero_lab.report.rates import Rate
 from nero_lab.report.runs import Results
@@ -34,7 +35,7 @@ class Costs:
         reference: whose last score is the target.
         target: that score, in validation.
         table: one row for each optimiser: its name, mean ``score``, ``steps`` to the target, infinite if it
-            was not reached, ``seconds`` of CPU in all, NaN if a step was not timed, and ``state_bytes``.
+            was not reached, ``seconds`` of all steps, NaN if they were not timed, and ``state_bytes``.
     """
 
     variant: str
@@ -45,7 +46,7 @@ class Costs:
     @property
     def slug(self) -> str:
         """The end of the name of the picture."""
-        return "".join(c if c.isalnum() else "-" for c in f"costs-{self.variant}").rstrip("-")
+        return "-".join(filter(None, ("costs", slug(self.variant))))
 
 
 def costs(results: Results) -> Iterator[Costs]:
@@ -78,12 +79,11 @@ def costs(results: Results) -> Iterator[Costs]:
 
 
 def draw(found: Costs, metric: Metric, path: Path) -> None:
-    """Draw steps to the target, and the score against CPU time, where measured, and bytes of state."""
+    """Draw steps to the target, and the score against time, where measured, and bytes of state."""
     table = found.table
-    columns = {"state_bytes": "bytes of the optimiser's state"}
-    if table.seconds.notna().any():
-        columns = {"seconds": "CPU time of the steps (s), timed when idle", **columns}
-    bounds = limits.of_points(table.score, table.score.iloc[:0], metric)
+    columns = {"seconds": "time of all steps (s)", "state_bytes": "bytes of the optimiser's state"}
+    columns = {name: label for name, label in columns.items() if (table[name] > 0).any()}
+    bounds = limits.of_points(table.score, table.score, metric)
     with drawn_in_style():
         size = (_WIDTH, max(3.3, _ROW * len(table) + 1.2))
         figure = Figure(figsize=size, layout="constrained")
@@ -100,9 +100,10 @@ def draw(found: Costs, metric: Metric, path: Path) -> None:
 
 
 def _curve(results: Results, rate: Rate) -> Any:
-    """Return the mean over seeds of the validation metric, by step."""
+    """Return the mean over seeds of the validation metric, by step, of the runs that count."""
     epochs, name = results.records.epochs, results.task.metric.name
-    points = epochs[epochs.run.isin(results.runs_of(rate).index)]
+    runs = results.runs_of(rate)
+    points = epochs[epochs.run.isin(runs.index[np.isfinite(runs.score)])]
     return points.groupby("step")[name].mean().dropna()
 
 
@@ -125,6 +126,8 @@ def _steps_to(curve: Any, target: float, metric: Metric) -> float:
         return float(curve.index[0])
     before, after = gaps[last - 1], gaps[last]
     start, end = curve.index[last - 1], curve.index[last]
+    if not math.isfinite(before):
+        return float(end)
     return float(start + (end - start) * before / (before - after))
 
 
@@ -156,6 +159,7 @@ def _draw_scores(axes: Axes, table: DataFrame, column: str) -> None:
         smallest = table[column].where(table[column] > 0).min()
         axes.set_xscale("symlog", linthresh=smallest)  # plain SGD has none
         axes.set_xlim(left=-0.3 * smallest)
-        axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+        axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value) if value else "0")
+        axes.tick_params("x", labelrotation=30)
     else:
         axes.set_xlim(0, 1.1 * table[column].max())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from pandas import DataFrame, Series
 
 from nero_lab.report import limits
@@ -29,6 +29,7 @@ from nero_lab.report.style import (
 )
 
 _DEFAULT_DASHES: Dashes = (0, (1, 1))
+_MUCH_LONGER = 3.0  # times
 _MAX_MARKED = 6  # epochs; more need no dots
 
 
@@ -104,15 +105,15 @@ def draw(
     label = metric.label
     if name != metric.name:
         label = metric.training_label or label.replace("validation", "training")
-    longest = max(_longest(curve) for curve in drawn)
+    lengths = [max(map(_length, curves), default=0.0) for curves in by_panel]
     for axes, curves in zip(panels, by_panel, strict=True):
         for curve in curves:
             _draw_curve(axes, curve)
-        if len(panels) > 1 and longest:
-            axes.set_xlim(0, 1.03 * longest)
         axes.set_xlabel(x_label)
         axes.set_ylabel(in_two_lines(label))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+        if len(panels) > 1:
+            _share_x(axes, lengths)
         if metric.log:
             scale_logarithmically(axes)
         if bounds:
@@ -129,9 +130,24 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
         axes.plot(values, **style, marker=_dot(values), linewidth=1.0, alpha=0.7)
 
 
-def _longest(curve: Curve) -> float:
-    """Return the last epoch or step of a curve, or of a run that was lost."""
-    ends = [*curve.band.index[-1:], *(end for _, end in curve.strays if math.isfinite(end))]
+def _share_x(axes: Axes, lengths: Sequence[float]) -> None:
+    """Let all panels end where the longest does; where one is much longer, on a logarithmic axis."""
+    longest, shortest = max(lengths), min(filter(None, lengths), default=0.0)
+    if longest > _MUCH_LONGER * shortest > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.set_xlim(1, 1.1 * longest)
+    elif longest:
+        axes.set_xlim(0, 1.03 * longest)
+
+
+def _length(curve: Curve) -> float:
+    """Return the last epoch or step of a curve, and of runs that did not come to their end."""
+    ends = [*curve.band.index[-1:]]
+    for values, lost_at in curve.strays:
+        ends += [*values.index[-1:], *([lost_at] if math.isfinite(lost_at) else [])]
     return float(max(ends, default=0.0))
 
 

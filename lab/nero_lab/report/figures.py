@@ -40,7 +40,7 @@ def draw(picture: Picture, path: Path) -> None:
         for stacked, (name, drawn) in zip(panels, columns.items(), strict=False):
             curves.draw(stacked, drawn, task.metric, name, x_label=x_label)
         if rates:
-            sensitivity.draw(panels[-1], rates, picture.results.metric)
+            sensitivity.draw(panels[-1], rates, [picture.results.metric, task.metric])
         for first in panels[0]:
             row, (handles, texts) = first.get_figure(root=False), first.get_legend_handles_labels()
             assert row is not None

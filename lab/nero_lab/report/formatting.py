@@ -37,6 +37,16 @@ def plain(text: str) -> str:
     return re.sub(r"([*_`\\[\]])", r"\\\1", escape(text, quote=False))
 
 
+def slug(text: str) -> str:
+    """Write text as part of a file name.
+
+    Example:
+        >>> slug("long, width 64")
+        'long--width-64'
+    """
+    return "".join(c if c.isalnum() else "-" for c in text)
+
+
 def capitalised(text: str) -> str:
     """Write the first letter large, and leave the others."""
     return text[:1].upper() + text[1:]

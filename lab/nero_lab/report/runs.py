@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
@@ -47,13 +48,21 @@ class Results:
     is_tested: bool = False  # whether scores are of the test split, and rates chosen on another
 
     @property
+    def has_untested(self) -> bool:
+        """Whether only some runs have a score on a test split, so that none is used."""
+        return not self.is_tested and bool(np.isfinite(self.runs.test_score).any())
+
+    @property
     def metric(self) -> Metric:
         """What the scores are."""
-        return self.task.metric.tested if self.is_tested else self.task.metric
+        metric = self.task.metric
+        return metric.tested or metric if self.is_tested else metric
 
     def step_seconds(self, variant: str) -> Mapping[str, float]:
         """Return the time of a step by optimiser, for those that were timed on an idle machine."""
-        return self.records.times.get((self.task.name, self.scale, variant), {})
+        name = self.runs.task.iloc[0]  # the task itself has none in a report without the paper
+        found = self.records.times.get((name, self.scale, variant))
+        return found.seconds if found else {}
 
     @cached_property
     def rates(self) -> DataFrame:
@@ -135,7 +144,8 @@ def collect(
         _check(kept)
         not_begun = runs[(runs.scale == chosen) & ~runs.has_begun]
         others = counts.drop(chosen, errors="ignore").to_dict()
-        is_tested = bool(kept.test_score[kept.is_done].notna().all() and kept.is_done.any())
+        tested = kept.test_score[kept.is_done]
+        is_tested = bool(tested.notna().all() and np.isfinite(tested).any())
         if is_tested:
             kept = kept.assign(score=kept.test_score, badness=kept.test_badness)
         results[name] = Results(tasks[name], chosen, records, kept, others, not_begun, is_tested)
@@ -148,7 +158,7 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
     versions = config.get("versions", {}).items()
     return {
         **{name: config[name] for name in ("task", "scale", "optimizer", "lr", "seed")},
-        "variant": _variant(config),
+        "variant": records.changes_in_words(config),
         "place": order(config["optimizer"]),
         "command": config["command"],
         "recipe": config["recipe"],
@@ -173,20 +183,12 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
     }
 
 
-def _variant(config: Mapping[str, Any]) -> str:
-    """Say in words how the recipe of a run was changed."""
-    words = [config["variant"]] if config["variant"] else []
-    words += [f"{name} {value}" for name, value in sorted(config["options"].items())]
-    words += [f"{config['epochs']} epochs"] if config["epochs"] is not None else []
-    return ", ".join(words)
-
-
 def _scores(record: records.RunRecord, metric: Metric) -> dict[str, float]:
     """Return the score of a run, what rates are chosen by, and the score on a test split, if it has one."""
     sign = -1.0 if metric.higher_is_better else 1.0
-    score, test = (_badness(record, name, sign) for name in (metric.name, metric.tested.name))
-    if record.status == "finished" and math.isnan(record.last(metric.tested.name)):
-        test = math.nan
+    score, test = _badness(record, metric.name, sign), math.nan
+    if metric.tested and (record.status != "finished" or metric.tested.name in record.epochs[-1]):
+        test = _badness(record, metric.tested.name, sign)
     return {
         "score": sign * score,
         "badness": score,

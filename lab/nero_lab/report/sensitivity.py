@@ -41,8 +41,9 @@ def theirs(task: Task) -> DataFrame:
     return last
 
 
-def draw(panels: Sequence[Axes], by_panel: Sequence[DataFrame], metric: Metric) -> None:
-    """Draw the panels of a picture, all on one axis."""
+def draw(panels: Sequence[Axes], by_panel: Sequence[DataFrame], metrics: Sequence[Metric]) -> None:
+    """Draw the panels of a picture, all on one axis: ours, and theirs, which may have another label."""
+    metric = metrics[0]
     shown = pd.concat(
         [rates.assign(panel=index) for index, rates in enumerate(by_panel)], ignore_index=True
     )
@@ -51,8 +52,8 @@ def draw(panels: Sequence[Axes], by_panel: Sequence[DataFrame], metric: Metric) 
     best = shown.loc[sound.idxmax() if metric.higher_is_better else sound.idxmin()]
     kept = pd.concat([best.low, best.high])
     bounds = limits.of_points(pd.concat([shown["mean"], kept]), kept, metric)
-    for axes, rates in zip(panels, by_panel, strict=True):
-        _draw(axes, rates, metric, bounds)
+    for axes, rates, shown_metric in zip(panels, by_panel, metrics, strict=False):
+        _draw(axes, rates, shown_metric, bounds)
 
 
 def _draw(axes: Axes, rates: DataFrame, metric: Metric, bounds: tuple[float, float]) -> None:

@@ -74,9 +74,11 @@ def final_table(results: Results) -> DataFrame:
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
+    if results.is_tested:
+        table = table.rename(columns={"published": "published (validation)"})
     if (table["time per step"] == formatting.NOTHING).all():
         table = table.drop(columns="time per step")
-    return table if results.task.name in TASKS else table.drop(columns="published")
+    return table if results.task.name in TASKS else table.filter(regex="^(?!published)")
 
 
 def all_rates_table(results: Results) -> DataFrame:
@@ -102,9 +104,7 @@ def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> 
         task, found = tasks[name], results.get(name)
         theirs = {other: published_text(task, other, "Table 1") for other in comparisons.OF_PAPER}
         theirs[_best_published(task)] = f"**{theirs[_best_published(task)]}**"
-        rows.append(
-            {"task": name, "metric": (found or task).metric.label, "whose": "paper", **theirs}
-        )
+        rows.append({"task": name, "metric": task.metric.label, "whose": "paper", **theirs})
         whose, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
         if found:
             whose = f"ours, {found.scale} scale, {num_parameters(found)}"
@@ -113,7 +113,8 @@ def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> 
             for optimizer, rate in ran.items():
                 text = formatting.best_in_words(rate)
                 ours[optimizer] = f"**{text}**" if rate.badness == best else text
-        rows.append({"task": "", "metric": "", "whose": whose, **ours})
+        own_label = found.metric.label if found and found.is_tested else ""
+        rows.append({"task": "", "metric": own_label, "whose": whose, **ours})
     return DataFrame(rows).rename(columns={name: look(name).title for name in comparisons.OF_PAPER})
 
 

@@ -1,6 +1,7 @@
 """What a step costs: optimisers take turns on one task, on a machine that does nothing else."""
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,9 +14,11 @@ import torch
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.loop import Loop
 from nero_lab.engine.provenance import provenance
-from nero_lab.engine.task import Setting
+from nero_lab.engine.records import changes_in_words
+from nero_lab.engine.task import Setting, Sums
 from nero_lab.runner.building import build
 from nero_lab.runner.config import RunConfig
+from nero_lab.runner.options import in_file_name
 
 FILE_NAME = "times.json"
 
@@ -26,7 +29,7 @@ WARM_UP = 2  # steps of each optimiser that are not counted
 
 
 def time_steps(
-    configs: Sequence[RunConfig], data_dir: Path, *, num_rounds: int, max_load: float = IDLE
+    configs: Sequence[RunConfig], data_dir: Path, *, num_rounds: int, max_load: float | None = None
 ) -> dict[str, Any]:
     """Return the time of a step of each optimiser: quartiles in seconds, and where they were measured.
 
@@ -37,10 +40,10 @@ def time_steps(
         configs: one run of each optimiser, of one task.
         data_dir: the folder of all data sets.
         num_rounds: steps of each optimiser that are counted.
-        max_load: the share of the machine that others may take meanwhile.
+        max_load: the share of the machine that others may take meanwhile; by default `IDLE`.
 
     Raises:
-        ConfigError: if others took more than that.
+        ConfigError: if others took more than that, or if an optimiser diverged.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loops = {config.optimizer: _loop(config, data_dir, device) for config in configs}
@@ -48,15 +51,18 @@ def time_steps(
     before = _busy()
     for _ in range(WARM_UP + num_rounds):
         for name, loop in loops.items():
-            loop.take_step(next(batches[name]))
+            _, seen = loop.take_step(next(batches[name]))
+            _check_finite(name, seen)
     load = _load_of_others(before, _busy())
-    if load > max_load:
+    if load > (IDLE if max_load is None else max_load):
         raise ConfigError(
             f"other processes took {load:.0%} of this machine meanwhile; time again when it is idle"
         )
     first = configs[0]
     return {
-        **{name: getattr(first, name) for name in ("task", "scale", "variant")},
+        "task": first.task,
+        "scale": first.scale,
+        "changes": changes_in_words(vars(first)),
         "num_rounds": num_rounds,
         "load_of_others": round(load, 3),
         "seconds": {
@@ -68,10 +74,20 @@ def time_steps(
 
 
 def write_times(times: dict[str, Any], folder: Path) -> Path:
-    """Write what ``time_steps`` returned where the report looks for it, and return the file."""
-    words = [times["variant"]] if times["variant"] else []
-    task, scale = str(times["task"]).replace(":", "."), str(times["scale"])
-    path = folder / task / scale / "-".join([*words, FILE_NAME])
+    """Write what ``time_steps`` returned where the report looks for it, and return the file.
+
+    Raises:
+        ConfigError: if there are times of further optimisers already: those of one file were in turns.
+    """
+    task, scale, changes = (str(times[key]) for key in ("task", "scale", "changes"))
+    words = [in_file_name(changes)] if changes else []
+    path = folder / task.replace(":", ".") / scale / "-".join([*words, FILE_NAME])
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))["seconds"]
+        if set(old) - set(times["seconds"]):
+            raise ConfigError(
+                f"{path} has times of {', '.join(old)}: time all of them together, or remove it first"
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(times, indent=2) + "\n", encoding="utf-8")
     return path
@@ -85,15 +101,23 @@ def _loop(config: RunConfig, data_dir: Path, device: torch.device) -> Loop:
     return loop
 
 
+def _check_finite(optimizer: str, seen: Sums) -> None:
+    if any(not math.isfinite(float(total)) for total, _ in seen.values()):
+        raise ConfigError(
+            f"{optimizer} diverged while it was timed; time it without, or on another task"
+        )
+
+
 def _quartiles(seconds: Sequence[float]) -> list[float]:
     return statistics.quantiles(seconds, n=4, method="inclusive")
 
 
 def _busy() -> tuple[float, float, float]:
     """Return the time now, that in which all cores were busy, and that in which we kept them so."""
-    times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    times, this = psutil.cpu_times(), psutil.Process()
     idle = times.idle + getattr(times, "iowait", 0.0)
-    return time.monotonic(), sum(times) - idle, own.user + own.system
+    own = [process.cpu_times() for process in (this, *this.children(recursive=True))]
+    return time.monotonic(), sum(times) - idle, sum(mine.user + mine.system for mine in own)
 
 
 def _load_of_others(before: tuple[float, float, float], after: tuple[float, float, float]) -> float:

@@ -69,7 +69,7 @@ class Multi30k(Experiment):
         """Score the validation sentences."""
         return self._score(self.text.valid)
 
-    def test(self) -> Sums:
+    def score_test(self) -> Sums:
         """Score the sentences of the test of 2016."""
         return self._score(self.text.test)
 

@@ -60,7 +60,7 @@ class WikiText2(Experiment):
         """Score the validation text."""
         return self._score(self.valid)
 
-    def test(self) -> Sums:
+    def score_test(self) -> Sums:
         """Score the test text."""
         return self._score(self.held_out)
 

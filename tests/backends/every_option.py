@@ -48,6 +48,7 @@ def _nan_row(step: int, grads: list[Tensor]) -> None:
 CHANGES = {
     "lr": Change(0.1),
     "beta": Change(0.5),
+    "momentum": Change(0.5, {"momentum": 0.9}),
     "constraint": Change("norm"),
     "bias_scale": Change(0.7, {"constraint": "none"}, grads=_zero_row_wakes_up),
     "gain_penalty": Change(3.0),

@@ -15,7 +15,10 @@ from nero.backends.triton.table import INTEGERS, table_entry
 from nero.core.spec import STATE
 from nero.core.update import Update
 
-CONSTRAINTS = ["balanced", "norm", "mean", "none", "initial"]
+OPTIONS = [
+    *({"constraint": name} for name in ("balanced", "norm", "mean", "none", "initial")),
+    {"constraint": "initial", "momentum": 0.9},
+]
 UNSAVED = {"num_skipped"}  # every rank counts for itself
 needs_kernel = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
 
@@ -42,10 +45,10 @@ class EveryKind(nn.Module):
 OVERRIDES = {"experts": {"role": "neuron", "neuron_dims": (0, 2)}, "scalar": {"role": "other"}}
 
 
-def built(constraint, **options):
+def built(options):
     torch.manual_seed(0)
     model = EveryKind()
-    return model, Nero(model, constraint=constraint, overrides=OVERRIDES, **options)
+    return model, Nero(model, overrides=OVERRIDES, **options)
 
 
 def updates_of(optimizer) -> list[Update]:
@@ -61,29 +64,26 @@ def updates_of(optimizer) -> list[Update]:
 
 def test_some_parameter_has_each():
     made = {
-        key
-        for constraint in CONSTRAINTS
-        for state in built(constraint)[1].state.values()
-        for key in state
+        key for options in OPTIONS for state in built(options)[1].state.values() for key in state
     }
     assert made == set(STATE)
 
 
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 class TestReaches:
-    def test_every_update(self, constraint):
-        _, optimizer = built(constraint)
+    def test_every_update(self, options):
+        _, optimizer = built(options)
         for update in updates_of(optimizer):
             exists = {k for k, spec in STATE.items() if spec.exists(update.neurons, update.hyper)}
             assert set(update.state) == exists
 
-    def test_checkpoints(self, constraint):
-        _, optimizer = built(constraint)
+    def test_checkpoints(self, options):
+        _, optimizer = built(options)
         for state in optimizer.state.values():
             for number, tensor in enumerate(state.values(), 1):
                 tensor.fill_(number)
         saved = copy.deepcopy(optimizer.state_dict())
-        _, other = built(constraint)
+        _, other = built(options)
         other.load_state_dict(saved)
         ours, theirs = [*optimizer.state.values()], [*other.state.values()]
         assert len(ours) == len(theirs) == len(saved["state"])
@@ -93,9 +93,9 @@ class TestReaches:
                 assert torch.equal(mine[key], loaded[key])
                 assert mine[key].dtype == loaded[key].dtype
 
-    def test_the_bytes_of_describe(self, constraint):
-        model, optimizer = built(constraint)
-        rows = describe(model, constraint=constraint, overrides=OVERRIDES).rows
+    def test_the_bytes_of_describe(self, options):
+        model, optimizer = built(options)
+        rows = describe(model, overrides=OVERRIDES, **options).rows
         params = dict(model.named_parameters())
         assert len(rows) == len(params)
         for row in rows:
@@ -103,8 +103,8 @@ class TestReaches:
             assert row.state_bytes == sum(t.numel() * t.element_size() for t in tensors), row.name
 
     @needs_kernel
-    def test_the_operator(self, constraint, monkeypatch):
-        _, optimizer = built(constraint)
+    def test_the_operator(self, options, monkeypatch):
+        _, optimizer = built(options)
         updates = [u for u in updates_of(optimizer) if u.neurons.num_groups == 1]
         read_back = []
 
@@ -122,8 +122,8 @@ class TestReaches:
             assert addresses(ours) == addresses(theirs)
 
     @needs_kernel
-    def test_the_record_of_the_kernel(self, constraint):
-        _, optimizer = built(constraint)
+    def test_the_record_of_the_kernel(self, options):
+        _, optimizer = built(options)
         updates = updates_of(optimizer)
         plan = Plan(updates)
         assert len(updates) - len(plan.others) > 10
@@ -132,8 +132,8 @@ class TestReaches:
                 found = {key: int(record[key]) for key in STATE}
                 assert found == addresses(updates[index])
 
-    def test_the_columns_of_triton(self, constraint):
-        _, optimizer = built(constraint)
+    def test_the_columns_of_triton(self, options):
+        _, optimizer = built(options)
         for update in updates_of(optimizer):
             columns = dict(zip(INTEGERS, table_entry(update).integers, strict=True))
             assert {key: columns[key] for key in STATE} == addresses(update)
@@ -146,7 +146,7 @@ def addresses(update: Update) -> dict[str, int]:
 
 
 def test_what_a_step_writes_is_declared_as_written():
-    _, optimizer = built("initial")
+    _, optimizer = built(OPTIONS[-1])
     before = copy.deepcopy(list(optimizer.state.values()))
     for group in optimizer.param_groups:
         for param in group["params"]:

@@ -37,15 +37,16 @@ def test_kernels_agree_with_plain_in_the_interpreter():
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
-    ("target", "dtype", "stochastic", "wide_load"),
+    ("target", "dtype", "stochastic", "momentum", "wide_load"),
     [
-        (("cuda", 80, 32), "float32", False, "ld.global.v4.b32"),
-        (("cuda", 90, 32), "bfloat16", True, "ld.global.v4.b32"),
-        (("hip", "gfx942", 64), "float16", True, "global_load_dwordx4"),
+        (("cuda", 80, 32), "float32", False, False, "ld.global.v4.b32"),
+        (("cuda", 80, 32), "float32", False, True, "ld.global.v4.b32"),
+        (("cuda", 90, 32), "bfloat16", True, True, "ld.global.v4.b32"),
+        (("hip", "gfx942", 64), "float16", True, False, "global_load_dwordx4"),
     ],
-    ids=["sm_80", "sm_90", "gfx942"],
+    ids=["sm_80", "sm_80 momentum", "sm_90 momentum", "gfx942"],
 )
-def test_kernels_compile(target, dtype, stochastic, wide_load):
+def test_kernels_compile(target, dtype, stochastic, momentum, wide_load):
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -57,7 +58,11 @@ def test_kernels_compile(target, dtype, stochastic, wide_load):
     table = {"table": "*i64", "numbers": "*fp64", "factors": "*fp64", "seeds": "*i64"}
     for kernel, more, constants in [
         (advance_kernel, {"num_tensors": "i32"}, {"BLOCK": 128}),
-        (step_kernel, {"tiles": "*i32"}, {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic}),
+        (
+            step_kernel,
+            {"tiles": "*i32"},
+            {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "MOMENTUM": momentum},
+        ),
     ]:
         signature = {**table, **more, **dict.fromkeys(constants, "constexpr")}
         source = ASTSource(kernel, signature, constants)

@@ -171,6 +171,8 @@ TABLE = (
         lr=2**-6,
         inputs=(
             {"beta": 0.0},
+            {"momentum": 0.9},
+            {"preset": "rows"},
             {"bias_scale": 1.0},
             {"constraint": "norm"},
             {"constraint": "mean"},
@@ -183,6 +185,7 @@ TABLE = (
             *CONSTRAINTS,
             {"constraint": "none"},
             {"gain_penalty": 0.5},
+            {"momentum": 0.9},
             {"stochastic_rounding": True, "seed": 7},
         ),
         own_errors=(
@@ -190,6 +193,8 @@ TABLE = (
             *_WRONG_CONSTRAINTS,
             ({"beta": 1.0}, ValueError, "Invalid beta"),
             ({"beta": float("nan")}, ValueError, "Invalid beta"),
+            ({"momentum": 1.0}, ValueError, "Invalid momentum"),
+            ({"preset": "muon"}, ValueError, "preset must be one of"),
             ({"bias_scale": 0.0}, ValueError, "Invalid bias_scale"),
             ({"bias_scale": float("inf")}, ValueError, "Invalid bias_scale"),
             ({"gain_penalty": -0.1}, ValueError, "Invalid gain_penalty"),
@@ -203,6 +208,7 @@ TABLE = (
         ),
         group_options={
             "beta": 0.5,
+            "momentum": 0.5,
             "bias_scale": 1.0,
             "constraint": "norm",
             "gain_penalty": 2.0,
@@ -211,6 +217,7 @@ TABLE = (
         fixed_options={"bias_scale": "it becomes state when the parameter is added"},
         newer_options=(
             *("bias_scale", "constraint", "gain_penalty", "nonfinite", "maximize"),
+            *("momentum", "preset"),
             *("stochastic_rounding", "seed"),
             *("weight_decay", "foreach", "fused", "role", "neuron_dims", "num_groups"),
         ),

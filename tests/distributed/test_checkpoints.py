@@ -34,7 +34,7 @@ HOW = {
 
 def _build(how):
     model = HOW[how][1](network())
-    return model, Nero(model, fused=False, **OPTIONS)
+    return model, Nero(model, fused=False, momentum=0.9, **OPTIONS)
 
 
 def _begun(how):
@@ -72,7 +72,7 @@ def _go_on(model, optimizer, state, how, **options):
     )
     reference = network()
     steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
-    train(reference, Nero(reference, fused=False, **OPTIONS), steps)
+    train(reference, Nero(reference, fused=False, momentum=0.9, **OPTIONS), steps)
     train(model, optimizer, steps[NUM_BEFORE:])
     assert_same_bits(model, reference, f"resumed on {how}:")
 

@@ -103,8 +103,8 @@ def test_every_sharding_gives_the_bits_of_one_process(world_size):
 def _compare(names):
     for name in names:
         _, shard, num_collectives = SHARDINGS[name]
-        for fused, constraint in ((False, "balanced"), (False, "initial")):
-            options = {**OPTIONS, "fused": fused, "constraint": constraint}
+        for own in ({"momentum": 0.9}, {"constraint": "initial"}):
+            options = {**OPTIONS, "fused": False, **own}
             reference = network()
             steps = gradients(reference, NUM_STEPS)
             whole = Nero(reference, **options)
@@ -112,7 +112,7 @@ def _compare(names):
             sharded = Nero(model, **options)
             train(reference, whole, steps)
             assert train_and_count(model, sharded, steps) == [num_collectives] * 2, name
-            assert_same_bits(model, reference, f"{name}, {constraint}:")
+            assert_same_bits(model, reference, f"{name}, {own}:")
             assert sharded.num_skipped == whole.num_skipped > 0, name
 
 
@@ -124,12 +124,14 @@ def test_dim_0_needs_no_communication_and_keeps_the_kernel(world_size):
 
 
 def _compare_local():
-    reference, model = network(), network()
-    reference.up = model.up = torch.nn.Identity()
-    model = fully_shard(model)
-    steps = gradients(reference, NUM_STEPS)
-    whole, sharded = Nero(reference, **OPTIONS), Nero(model, **OPTIONS)
-    train(reference, whole, steps)
-    assert train_and_count(model, sharded, steps) == [0, 0]
-    assert_same_bits(model, reference)
-    assert sharded._backends["cpu"].plan is not None
+    for preset in ("paper", "rows"):
+        options = {**OPTIONS, "preset": preset}
+        reference, model = network(), network()
+        reference.up = model.up = torch.nn.Identity()
+        model = fully_shard(model)
+        steps = gradients(reference, NUM_STEPS)
+        whole, sharded = Nero(reference, **options), Nero(model, **options)
+        train(reference, whole, steps)
+        assert train_and_count(model, sharded, steps) == [0, 0]
+        assert_same_bits(model, reference)
+        assert sharded._backends["cpu"].plan is not None

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 from typing import NoReturn
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nero import Nero, Sphere, describe, param_groups
+from nero import Nero, Sphere, annotate, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
 
 
@@ -359,3 +360,101 @@ def test_bad_options_of_a_checkpoint_are_refused(option):
         optimizer.load_state_dict(saved)
     for group, old in zip(optimizer.param_groups, before, strict=True):
         assert {k: group[k] for k in option} == {k: old[k] for k in option}
+
+
+class TestMomentum:
+    def test_the_first_step_turns_by_the_rate(self):
+        """The average starts at zero, and so does its norm: nothing needs correcting."""
+        weight = nn.Parameter(torch.randn(3, 50, dtype=torch.float64))
+        optimizer = Nero([weight], lr=0.02, momentum=0.9)
+        before = weight.detach().clone()
+        weight.grad = torch.randn_like(weight)
+        weight.grad -= weight.grad.mean(1, keepdim=True)
+        weight.grad -= (weight.grad * before).sum(1, keepdim=True) * before
+        optimizer.step()
+        angle = torch.arccos((weight.detach() * before).sum(1))
+        assert angle.tolist() == pytest.approx([math.atan(0.02)] * 3, rel=1e-9)
+
+    @pytest.mark.parametrize("fused", [False, None])
+    def test_it_can_be_switched_on_and_off(self, fused):
+        weight, other = (nn.Parameter(torch.randn(4, 6)) for _ in range(2))
+        optimizer = Nero([weight, other], lr=0.1, fused=fused)
+        for momentum in (0.0, 0.9, 0.0, 0.9):
+            optimizer.param_groups[0]["momentum"] = momentum
+            for param in (weight, other):
+                param.grad = torch.randn_like(param)
+            optimizer.step()
+        assert list(optimizer.state[weight]) == ["step", "num_skipped", "exp_avg", "exp_avg_norm"]
+        assert optimizer.state[weight]["exp_avg"].any()
+
+    @pytest.mark.parametrize("fused", [False, None])
+    def test_a_neuron_that_stays_averages_its_gradient(self, fused):
+        """A constant row along a constant gradient has nowhere to go."""
+        weight = nn.Parameter(torch.full((2, 6), 0.5))
+        group = {"params": [weight], "role": "neuron"}
+        optimizer = Nero([group], momentum=0.9, fused=fused)
+        for _ in range(2):
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+        assert torch.equal(weight.detach(), torch.full((2, 6), 0.5))
+        torch.testing.assert_close(optimizer.state[weight]["exp_avg"], torch.full((2, 6), 0.19))
+
+    def test_an_older_checkpoint_loads_into_it(self):
+        model = nn.Linear(6, 4)
+        old = Nero(model).state_dict()
+        for group in old["param_groups"]:
+            del group["momentum"], group["preset"]
+        optimizer = Nero(model, momentum=0.9)
+        optimizer.load_state_dict(old)
+        assert optimizer.param_groups[0]["momentum"] == 0.9
+        model(torch.randn(3, 6)).sum().backward()
+        optimizer.step()
+
+    def test_one_cycle_turns_it_with_the_rate(self):
+        model = nn.Linear(6, 4)
+        optimizer = Nero(model)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(3, 6)).square().sum().backward()
+            optimizer.step()
+            scheduler.step()
+        assert optimizer.param_groups[0]["momentum"] > 0.8
+
+
+class TestPresets:
+    def model(self):
+        return nn.Sequential(nn.Embedding(10, 16), nn.Linear(16, 3))
+
+    def test_rows(self):
+        model = self.model()
+        optimizer = Nero(model, preset="rows")
+        by_role = {group["role"]: group for group in optimizer.param_groups}
+        assert by_role["neuron"]["lr"] == 0.03
+        assert by_role["neuron"]["momentum"] == 0.9
+        assert by_role["neuron"]["constraint"] == Sphere()
+        assert by_role["embedding"]["constraint"] == Sphere(radius="sqrt_dim")
+        assert model[0].weight.detach().norm(dim=1).tolist() == pytest.approx([4.0] * 10)
+        assert "preset: rows" in repr(optimizer)
+
+    def test_what_is_given_wins(self):
+        model = self.model()
+        optimizer = Nero(model, 0.01, preset="rows", momentum=0.0, constraint="balanced")
+        for group in optimizer.param_groups:
+            assert (group["lr"], group["momentum"]) == (0.01, 0.0)
+            assert group["constraint"] == Sphere()
+        overrides = {"role=embedding": {"constraint": "norm"}}
+        optimizer = Nero(self.model(), preset="rows", overrides=overrides)
+        assert optimizer.param_groups[0]["constraint"] == Sphere(centre=False)
+
+    def test_bare_parameters_have_it_too(self):
+        params = [*annotate(self.model()).parameters()]
+        optimizer = Nero(params, preset="rows")
+        assert optimizer.param_groups[0]["constraint"] == Sphere(radius="sqrt_dim")
+
+    def test_describe_shows_it(self):
+        rows = {row.name: row for row in describe(self.model(), preset="rows").rows}
+        assert rows["0.weight"].constraint == "mean 0, norm 4"
+        assert rows["0.weight"].state_bytes == 10 * 16 * 4 + 10 * 4 + 16
+        rows = {row.name: row for row in describe(self.model()).rows}
+        assert rows["0.weight"].constraint == "mean 0, norm 1"

@@ -19,6 +19,7 @@ class Parameter:
     neurons: list[list[int]]
     lr: float = 0.01
     beta: float = 0.999
+    momentum: float = 0.0
     bias_scale: float = 0.01
     centre: bool = True
     radius: float | str | None = 1.0
@@ -27,10 +28,12 @@ class Parameter:
     step: int = 0
     num_skipped: int = 0
     average_sq: list[float] = field(default_factory=list)
+    average_grad: list[float] = field(default_factory=list)
     radii: list[float | None] = field(default_factory=list)
     scale: float = 0.0
 
     def __post_init__(self) -> None:
+        self.average_grad = [0.0] * len(self.weight)
         if not self.neurons:
             mean_abs = math.fsum(abs(b) for b in self.weight) / len(self.weight)
             self.scale = mean_abs if mean_abs > 0 else self.bias_scale
@@ -40,6 +43,7 @@ class Parameter:
         for neuron in self.neurons:
             row = [self.weight[i] for i in neuron]
             radius = (norm(row) or self.bias_scale) if self.radius == "initial" else self.radius
+            radius = math.sqrt(len(row)) if self.radius == "sqrt_dim" else radius
             self.radii.append(radius)  # type: ignore[arg-type]
             if not has_no_direction(row, self.centre):
                 self._write(neuron, self._project(row, radius))  # type: ignore[arg-type]
@@ -64,6 +68,7 @@ class Parameter:
             self.num_skipped += 1
             return
         w = [self.weight[i] for i in neuron]
+        g = [self._direction(i, x) for i, x in zip(neuron, g, strict=True)]
         g_bar = self._average(which, math.fsum(x * x for x in g))
         if not any(g):
             return
@@ -81,10 +86,17 @@ class Parameter:
         if not math.isfinite(g):
             self.num_skipped += 1
             return
+        g = self._direction(i, g)
         g_bar = self._average(i, g * g)
         if g != 0:
             # b <- b - eta * sigma_b / g_bar * g
             self.weight[i] -= lr * self.scale / g_bar * g
+
+    def _direction(self, i: int, g: float) -> float:
+        # m <- mu*m + (1-mu)*g, and then along mu*m + (1-mu)*g: not in the paper
+        mu = self.momentum
+        self.average_grad[i] = mu * self.average_grad[i] + (1 - mu) * g
+        return mu * self.average_grad[i] + (1 - mu) * g
 
     def _average(self, which: int, grad_sq: float) -> float:
         # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, corrected by 1 - beta^t

@@ -47,6 +47,7 @@ CONSTRAINTS = {
     "initial radius": Sphere(radius="initial", centre=False),
     "balanced, initial radius": Sphere(radius="initial"),
     "balanced, radius 3": Sphere(radius=3.0),
+    "balanced, radius sqrt(dim)": Sphere(radius="sqrt_dim"),
 }
 
 
@@ -103,8 +104,31 @@ def test_nero_follows_algorithm_1_in_float32(layer):
 
 
 @pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, TOLERANCE_FLOAT64), (torch.float32, TOLERANCE_FLOAT32)],
+    ids=["float64", "float32"],
+)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_momentum_follows_the_loop(layer, dtype, tolerance):
+    torch.manual_seed(0)
+    make, find_neurons = LAYERS[layer]
+    compare(
+        make(), find_neurons, Sphere(), dtype=dtype, tolerance=tolerance, steps=FEWER_STEPS,
+        momentum=0.9,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     "options",
-    [{"lr": 0.1}, {"beta": 0.0}, {"beta": 0.9}, {"maximize": True}, {"lr": 1e-4, "beta": 0.99}],
+    [
+        {"lr": 0.1, "momentum": 0.95},
+        {"maximize": True, "momentum": 0.5},
+        {"lr": 0.1},
+        {"beta": 0.0},
+        {"beta": 0.9},
+        {"maximize": True},
+        {"lr": 1e-4, "beta": 0.99},
+    ],
     ids=str,
 )
 def test_options_follow_algorithm_1(options):
@@ -115,7 +139,11 @@ def test_options_follow_algorithm_1(options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{"gain_penalty": 0.1}, {"bias_scale": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"gain_penalty": 0.1}, {"bias_scale": 1.0}, {"gain_penalty": 0.1, "momentum": 0.9}],
+    ids=str,
+)
 def test_gains_follow_algorithm_1(options):
     compare(
         nn.LayerNorm(8, bias=False), lambda shape: [], Sphere(),

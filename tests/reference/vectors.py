@@ -87,6 +87,10 @@ def cases():
     yield case("beta-0.9", "a short memory", beta=0.9)
     yield case("schedule", "lr changes at every step", lr=[0.01, 0.02, 0.005, 0.001, 0.1, 0.01])
     yield case("maximize", "the gradient is negated", maximize=True)
+    yield case("radius-sqrt-dim", "the norm is the root of the fan-in", radius="sqrt_dim")
+    yield case("momentum", "along an average of the gradient, a step ahead", momentum=0.9)
+    yield case("momentum-maximize", "the same, negated", momentum=0.5, maximize=True)
+    yield case("momentum-bias", "biases have it, too", neurons=[], role="bias", momentum=0.9)
     yield case("bias", "no fan-in: the bias update, scale = mean |b|", neurons=[], role="bias")
     yield case(
         "bias-from-zero", "a zero parameter takes bias_scale as its scale",
@@ -151,6 +155,14 @@ def cases():
         yield case(
             f"gradients-{scale:g}", "the scale does not matter", gradients=grads(scale=scale)
         )
+    yield case(
+        "momentum-zero-gradient", "a neuron without a gradient goes on, and its average decays",
+        momentum=0.9, gradients=grads(2) + with_row(grads(2), 1, 0.0) + grads(2),
+    )  # fmt: skip
+    yield case(
+        "momentum-nan-gradient", "a skipped neuron keeps both averages",
+        momentum=0.9, gradients=grads(2) + with_row(grads(2), 1, math.nan) + grads(2),
+    )  # fmt: skip
 
 
 def render(made):

@@ -50,6 +50,10 @@ def _nero(constraint: str) -> Build:
     return lambda model, lr: [Nero(model, lr, constraint=constraint)]
 
 
+def _nero_rows(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Nero(model, lr, preset="rows")]
+
+
 def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, bias_scale=1.0, gain_penalty=1e-3)]
 
@@ -158,6 +162,7 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return hidden_matrices(model, outer_layers=outer)
 
 
+_ROWS = (0.01, 0.02, 0.03, 0.06, 0.1)
 _NERO = (0.01, 0.03, 0.06, 0.1, 0.2)
 _ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _LAMB = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
@@ -181,6 +186,12 @@ OPTIMIZERS: dict[str, Entry] = {
     "nero-none": Entry(_nero("none"), 0.01, FINE_GRID, "Nero without constraints", _NERO_DIFFERS),
     "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, mean zero only", _NERO_DIFFERS),
     "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, norm one only"),
+    "nero-rows": Entry(
+        _nero_rows,
+        0.03,
+        _ROWS,
+        "Nero, preset rows: momentum 0.9, embeddings of norm sqrt(dim)",
+    ),
     "nero-regularised": Entry(
         _nero_regularised,
         0.02,

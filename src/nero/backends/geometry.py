@@ -60,8 +60,9 @@ def update_geometry(update: Update) -> Geometry | None:
     shape, strides = weight.shape, weight.stride()
     if weight.dtype != grad.dtype or not update.state["exp_avg_norm"].is_contiguous():
         return None
-    if strides != grad.stride() and not _same_memory(shape, strides, grad.stride()):
-        return None
+    for other in (grad, update.state.get("exp_avg", grad)):
+        if strides != other.stride() and not _same_memory(shape, strides, other.stride()):
+            return None
     return geometry(shape, strides, update.neurons.fan_in_dims)
 
 

@@ -14,7 +14,15 @@ from nero.core.gram import Gram, gram_keys
 from nero.core.gram import gram as gram_of_rows
 from nero.core.precision import sum_dtype, working_dtype
 from nero.core.rounding import uniform_noise
-from nero.core.rule import Affine, Turn, apply_turn, rows_of, turn_rows
+from nero.core.rule import (
+    Affine,
+    Turn,
+    apply_turn,
+    average_grad,
+    effective_grad,
+    rows_of,
+    turn_rows,
+)
 from nero.core.update import Update
 
 _BLOCK = 1 << 17  # weights of a block
@@ -79,18 +87,16 @@ def turn_of(update: Update, products: Gram | None) -> Turn:
 
 
 def write_rows_(update: Update, turn: Turn) -> None:
-    """Write weights, and state in their shape, as combinations of the old rows."""
+    """Write weights, and the average of the gradient."""
     dtype, blocks = working_dtype(update.weight.dtype), _blocks(update)
     buffer = None
     for part in blocks:
         rows, now = _rows(update, part), _cut(turn, part)
         weight, noise = rows["w"], _noise(update, rows["w"], part)
-        # All are computed from the old rows, so all before any is written.
-        others = [
-            (old, apply_turn(rows, now, key, like=old))
-            for key in turn.element_state
-            for old in [_block(update.state[key], part)]
-        ]
+        if "exp_avg" in update.state:  # before the weights change, which a penalty looks at
+            exp_avg, grad = _block(update.state["exp_avg"], part), _block(update.grad, part)
+            grad = effective_grad(weight, grad, update.hyper)
+            exp_avg.copy_(average_grad(exp_avg, grad, now, update.hyper))
         if part is None or noise is not None or {row.dtype for row in rows.values()} != {dtype}:
             weight.copy_(apply_turn(rows, now, noise=noise))
         else:  # apply_turn, without temporaries
@@ -100,8 +106,6 @@ def write_rows_(update: Update, turn: Turn) -> None:
             for coefficient, row in zip(now.weight.coefficients, rows.values(), strict=True):
                 start = torch.addcmul(start, coefficient, row, out=new)
             torch.where(now.moves, new, weight, out=weight)
-        for old, value in others:
-            old.copy_(value)
 
 
 def write_state_(update: Update, turn: Turn) -> None:
@@ -139,8 +143,9 @@ def _cut(turn: Turn, part: slice | None) -> Turn:
     def cut(affine: Affine) -> Affine:
         return Affine(tuple(c[part] for c in affine.coefficients), affine.shift[part])
 
-    others = {key: cut(affine) for key, affine in turn.element_state.items()}
-    return turn._replace(weight=cut(turn.weight), moves=turn.moves[part], element_state=others)
+    return turn._replace(
+        weight=cut(turn.weight), moves=turn.moves[part], is_written=turn.is_written[part]
+    )
 
 
 def _noise(update: Update, weight: Tensor, part: slice | None) -> Tensor | None:

@@ -1,10 +1,10 @@
 """The inner products over a neuron's fan-in that decide its whole update.
 
-A neuron has *rows*: its weights ``w``, its gradient ``g``, and whatever an optimiser keeps in the shape of
-the parameter. The new row is an affine combination of the old ones, ``w' = p*w + q*g + r``,
-and ``p``, ``q`` and ``r`` follow from the inner products of the rows with each other and with a row of
-ones: the Gram matrix. For two rows those are five numbers, for three nine. That is why one reading pass is
-enough, and why a neuron that is sharded over many devices costs one all-reduce of five numbers.
+A neuron has *rows*: its weights ``w`` and the direction ``g`` of the step, which is the gradient or, with
+momentum, a mixture of it and its average. The new row is an affine combination of them,
+``w' = p*w + q*g + r``, and ``p``, ``q`` and ``r`` follow from the inner products of the rows with each
+other and with a row of ones: the Gram matrix, five numbers. That is why one reading pass is enough, and
+why a neuron that is sharded over many devices costs one all-reduce of five numbers.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,8 @@ so the row is read once and written once. The average is kept as its root, the p
 $\bar g$, because squares of float32 gradients leave float32's range at norms of 1e-20 and
 1e+20, and roots do not.
 
+With momentum, ``g`` is not the gradient but a mixture of it and its average: see `direction`.
+
 Everything here is pure and differentiable. [`nero_update`][nero.functional.nero_update] is the whole of it;
 backends call its parts, because they go through large tensors in blocks or add up sums over ranks.
 """
@@ -55,8 +57,8 @@ class Turn(NamedTuple):
     """The new state that has one number per neuron."""
     is_finite: Tensor
     """Which neurons had an update that can be represented."""
-    element_state: dict[str, Affine]
-    """The new state that has the parameter's shape, as combinations of the rows."""
+    is_written: Tensor
+    """Which neurons' state is written: also of those that stay where they are."""
 
 
 class Updated(NamedTuple):
@@ -83,8 +85,8 @@ def nero_update(
     Args:
         weight: weights, viewed so that ``neurons.fan_in_dims`` applies.
         grad: gradient, in the shape of ``weight``.
-        state: ``exp_avg_norm``, and ``scale`` where every element stands alone, or ``radius`` for
-            ``Sphere(radius="initial")``.
+        state: ``exp_avg_norm``, ``scale`` where every element stands alone, ``radius`` for
+            ``Sphere(radius="initial")``, and ``exp_avg`` for ``momentum``.
         neurons: the parameter's neurons.
         step: number of this update, counted from one.
         lr: the angle to turn.
@@ -106,9 +108,11 @@ def nero_update(
     rows = rows_of(weight, grad, state, hyper)
     products = None if neurons.is_elementwise else gram(rows, fan_in_dims=neurons.fan_in_dims)
     turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
-    others = {key: apply_turn(rows, turn, key, like=state[key]) for key in turn.element_state}
-    new = apply_turn(rows, turn, noise=noise)
-    return Updated(new, {**turn.state, **others}, turn.is_finite)
+    new_state = dict(turn.state)
+    if "exp_avg" in state:
+        grad = effective_grad(weight, grad, hyper)
+        new_state["exp_avg"] = average_grad(state["exp_avg"], grad, turn, hyper)
+    return Updated(apply_turn(rows, turn, noise=noise), new_state, turn.is_finite)
 
 
 def _check_update(
@@ -130,7 +134,7 @@ def _check_update(
     shape = [1 if d in neurons.fan_in_dims else n for d, n in enumerate(weight.shape)]
     if math.prod(shape) != neurons.num_neurons:
         raise ValueError(f"neurons of another shape than weight, {tuple(weight.shape)}: {neurons}")
-    for key in ("exp_avg_norm", "scale", "radius"):
+    for key in ("exp_avg_norm", "scale", "radius", "exp_avg"):
         if not STATE[key].exists(neurons, hyper):
             continue
         if not isinstance(state, Mapping) or not isinstance(state.get(key), Tensor):
@@ -139,6 +143,8 @@ def _check_update(
             raise ValueError(
                 f"state's {key} has the shape {tuple(state[key].shape)}, not {tuple(shape)}"
             )
+        if STATE[key].shape == "per element":
+            check_alike(**{"weight": weight, f"state's {key}": state[key]})
 
 
 def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
@@ -156,6 +162,41 @@ def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
     return grad
 
 
+def direction(grad: Tensor, exp_avg: Tensor | None, momentum: float) -> Tensor:
+    r"""Return what a step goes along: the gradient, or with momentum its average, a step ahead.
+
+    With ``m <- mu*m + (1-mu)*g`` it is ``mu*m + (1-mu)*g`` of the new ``m``, as Nesterov has it, which is
+    ``mu^2*m + (1-mu^2)*g`` of the old one. Everything else of the update sees it in the place of the
+    gradient: the running average is of its norm.
+
+    Args:
+        grad: the effective gradient.
+        exp_avg: its average before this step, if there is momentum.
+        momentum: ``mu``.
+
+    Example:
+        >>> direction(torch.tensor([1.0]), torch.tensor([2.0]), 0.5)
+        tensor([1.2500])
+    """
+    if exp_avg is None:
+        return grad
+    old = momentum * momentum
+    return torch.add((1 - old) * grad.to(exp_avg.dtype), exp_avg, alpha=old)
+
+
+def average_grad(exp_avg: Tensor, grad: Tensor, turn: Turn, hyper: Hyper) -> Tensor:
+    """Return the new average of the gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
+
+    Args:
+        exp_avg: the average before this step.
+        grad: the effective gradient.
+        turn: the update.
+        hyper: the options.
+    """
+    new = torch.add((1 - hyper.momentum) * grad.to(exp_avg.dtype), exp_avg, alpha=hyper.momentum)
+    return torch.where(turn.is_written, new, exp_avg)
+
+
 def rows_of(
     weight: Tensor,
     grad: Tensor,
@@ -163,21 +204,21 @@ def rows_of(
     hyper: Hyper,
     part: slice | None = None,
 ) -> dict[str, Tensor]:
-    """Return the rows of a parameter by letter: weights, effective gradient, and state of that shape.
+    """Return the rows of a parameter by letter: weights, and the direction of the step.
 
     Args:
         weight: weights.
         grad: gradient.
-        state: all state; what has a letter in `STATE` is a row.
+        state: all state.
         hyper: the options.
         part: the block along dim 0 to return; all by default.
     """
-    rows = {"w": weight, "g": grad}
-    rows |= {STATE[key].row: tensor for key, tensor in state.items() if STATE[key].row}
+    exp_avg = state.get("exp_avg")
     if part is not None:
-        rows = {letter: row[part] for letter, row in rows.items()}
-    rows["g"] = effective_grad(rows["w"], rows["g"], hyper)
-    return rows
+        weight, grad = weight[part], grad[part]
+        exp_avg = None if exp_avg is None else exp_avg[part]
+    grad = effective_grad(weight, grad, hyper)
+    return {"w": weight, "g": direction(grad, exp_avg, hyper.momentum)}
 
 
 def turn_rows(
@@ -329,21 +370,12 @@ def turn_elements(
     return _finish(affine, g != 0, average_sq, state, lr, hyper)
 
 
-def apply_turn(
-    rows: Mapping[str, Tensor],
-    turn: Turn,
-    key: str = "weight",
-    *,
-    like: Tensor | None = None,
-    noise: Tensor | None = None,
-) -> Tensor:
-    """Compute new rows in working precision; neurons that do not move keep their bits.
+def apply_turn(rows: Mapping[str, Tensor], turn: Turn, *, noise: Tensor | None = None) -> Tensor:
+    """Compute new weights in working precision; neurons that do not move keep their bits.
 
     Args:
         rows: the old rows by letter, in the order of the coefficients.
         turn: the update.
-        key: what to compute: ``"weight"``, or state in the parameter's shape.
-        like: the old values of it; the weights by default.
         noise: uniform numbers in [0, 1) in the shape of the weights, to round stochastically to their
             dtype; without them, to nearest.
 
@@ -354,10 +386,8 @@ def apply_turn(
         >>> torch.equal(apply_turn(rows, turn), rows["w"])
         True
     """
-    old = rows["w"] if like is None else like
-    affine = turn.weight if key == "weight" else turn.element_state[key]
-    new = affine.shift
-    for coefficient, row in zip(affine.coefficients, rows.values(), strict=True):
+    old, new = rows["w"], turn.weight.shift
+    for coefficient, row in zip(turn.weight.coefficients, rows.values(), strict=True):
         new = torch.addcmul(new, coefficient, row.to(coefficient.dtype))
     rounded = new.to(old.dtype) if noise is None else round_stochastic(new, old.dtype, noise)
     return torch.where(turn.moves, rounded, old)
@@ -402,8 +432,9 @@ def _finish(
     for x in (*weight.coefficients, weight.shift):
         is_finite = is_finite & torch.isfinite(x)
     written = (lr != 0) if hyper.nonfinite == "propagate" else is_finite & (lr != 0)
-    average = torch.where(torch.as_tensor(written, device=old.device), average, old)
-    return Turn(weight, moves & written, {"exp_avg_norm": average}, is_finite, {})
+    written = torch.as_tensor(written, device=old.device).expand(old.shape)
+    average = torch.where(written, average, old)
+    return Turn(weight, moves & written, {"exp_avg_norm": average}, is_finite, written)
 
 
 def _or_one(x: Tensor) -> Tensor:

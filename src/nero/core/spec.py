@@ -124,6 +124,7 @@ class Hyper(NamedTuple):
     """
 
     beta: Annotated[float, unit_interval] = 0.999
+    momentum: Annotated[float, unit_interval] = 0.0
     constraint: Annotated[Sphere, sphere] = BALANCED
     bias_scale: Annotated[float, finite_positive] = 0.01
     gain_penalty: Annotated[float, non_negative] = 0.0
@@ -209,8 +210,6 @@ class StateSpec(NamedTuple):
     """Whether steps change it."""
     is_required: bool = True
     """Whether every checkpoint has it; older versions did not write all that there is."""
-    row: str = ""
-    """The letter of a row in the Gram matrix, for state in the parameter's shape that the rule combines."""
 
     def num_bytes(self, neurons: Neurons, numel: int, dtype: torch.dtype) -> int:
         """Return the bytes that it takes for a parameter of ``numel`` weights of ``dtype``."""
@@ -237,6 +236,9 @@ STATE: dict[str, StateSpec] = {
         exists=lambda neurons, hyper: neurons.is_elementwise,
         initial=_initial_scale,
         is_written=False,
+    ),
+    "exp_avg": StateSpec(
+        "per element", exists=lambda neurons, hyper: hyper.momentum > 0, is_required=False
     ),
     "exp_avg_norm": StateSpec("per neuron"),
     "radius": StateSpec(

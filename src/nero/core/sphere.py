@@ -23,7 +23,7 @@ from torch import Tensor
 from nero.core.arguments import check_fan_in_dims, check_real
 from nero.core.precision import balance_tolerance, sum_dtype, working_dtype
 
-Radius: TypeAlias = float | Literal["initial"] | None
+Radius: TypeAlias = float | Literal["initial", "sqrt_dim"] | None
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Sphere:
 
     Args:
         radius: the norm of every neuron; ``"initial"`` keeps the norm that each neuron has when the
-            optimiser first sees it; ``None`` leaves the norm free.
+            optimiser first sees it; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one
+            in size, as a residual stream wants its embeddings; ``None`` leaves the norm free.
         centre: whether the mean of every neuron is zero.
 
     Example:
@@ -40,7 +41,7 @@ class Sphere:
         Sphere(radius='initial', centre=False)
         >>> Sphere(radius=-1.0)
         Traceback (most recent call last):
-        ValueError: radius must be a positive finite number, "initial" or None, but is -1.0
+        ValueError: radius must be a positive finite number, "initial", "sqrt_dim" or None, but is -1.0
     """
 
     radius: Radius = 1.0
@@ -49,9 +50,10 @@ class Sphere:
     def __post_init__(self) -> None:
         r = self.radius
         is_number = isinstance(r, int | float) and not isinstance(r, bool)
-        if not (r is None or r == "initial" or (is_number and 0 < r < math.inf)):
+        is_named = r is None or (isinstance(r, str) and r in ("initial", "sqrt_dim"))
+        if not is_named and not (is_number and 0 < r < math.inf):  # type: ignore[operator]
             raise ValueError(
-                f'radius must be a positive finite number, "initial" or None, but is {r!r}'
+                f'radius must be a positive finite number, "initial", "sqrt_dim" or None, but is {r!r}'
             )
         if not isinstance(self.centre, bool | int):
             raise TypeError(f"centre must be True or False, not {self.centre!r}")
@@ -62,15 +64,25 @@ class Sphere:
         return self.radius is None and not self.centre
 
     def for_fan_in(self, fan_in: int) -> "Sphere":
-        """Return the constraint that a neuron of this fan-in can obey and still learn.
+        """Return the constraint that a neuron of this fan-in can obey and still learn, with its norm.
 
         Note:
             With a fan-in of two, mean and norm together leave two points, ``(1, -1)/sqrt(2)`` and
             its negative, so the mean is set free.
         """
-        if fan_in == 2 and self.centre and self.radius is not None:
-            return replace(self, centre=False)
-        return self
+        sphere = self.with_norm(fan_in)
+        if fan_in == 2 and sphere.centre and sphere.radius is not None:
+            return replace(sphere, centre=False)
+        return sphere
+
+    def with_norm(self, fan_in: int) -> "Sphere":
+        """Return the constraint with a number for a radius that depends on the fan-in.
+
+        Example:
+            >>> Sphere(radius="sqrt_dim").with_norm(9).radius
+            3.0
+        """
+        return replace(self, radius=math.sqrt(fan_in)) if self.radius == "sqrt_dim" else self
 
     def __deepcopy__(self, memo: Any) -> "Sphere":
         return self  # it never changes, and its identity tells a default from a choice
@@ -78,7 +90,8 @@ class Sphere:
     def __str__(self) -> str:
         parts = ["mean 0"] if self.centre else []
         if self.radius is not None:
-            parts.append("norm initial" if self.radius == "initial" else f"norm {self.radius:g}")
+            is_number = not isinstance(self.radius, str)
+            parts.append(f"norm {self.radius:g}" if is_number else f"norm {self.radius}")
         return ", ".join(parts) or "none"
 
 
@@ -162,10 +175,10 @@ def is_balanced(
         [True, False]
     """
     _check(weight, fan_in_dims)
-    constraint = as_constraint(constraint)
+    fan_in = _count(weight, fan_in_dims)
+    constraint = as_constraint(constraint).with_norm(fan_in)
     w = weight.to(sum_dtype(weight))
     tolerance = balance_tolerance(weight.dtype)
-    fan_in = _count(weight, fan_in_dims)
     norm = w.square().sum(fan_in_dims, keepdim=True).sqrt()
     balanced = torch.isfinite(norm)
     if constraint.centre:
@@ -204,11 +217,11 @@ def project(
         tensor([[-0.7071,  0.0000,  0.7071]])
     """
     _check(weight, fan_in_dims)
-    constraint = as_constraint(constraint)
+    fan_in = _count(weight, fan_in_dims)
+    constraint = as_constraint(constraint).with_norm(fan_in)
     if constraint.is_free:
         return weight
     w = weight.to(sum_dtype(weight))
-    fan_in = _count(weight, fan_in_dims)
     centred = w
     if constraint.centre:
         for _ in range(2):  # the second time removes what cancellation left of a large mean
@@ -232,8 +245,10 @@ def target_radius(constraint: Sphere, radius: Tensor | None) -> float | Tensor |
         >>> target_radius(BALANCED, None), target_radius(MEAN_ONLY, None)
         (1.0, None)
     """
-    if constraint.radius != "initial":
+    if not isinstance(constraint.radius, str):
         return constraint.radius
+    if constraint.radius == "sqrt_dim":
+        raise ValueError('Sphere(radius="sqrt_dim") needs a fan-in: see Sphere.with_norm')
     if radius is None:
         raise ValueError('Sphere(radius="initial") needs the radius of each neuron')
     return radius

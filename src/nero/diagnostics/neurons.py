@@ -106,7 +106,7 @@ def watched_params(
 
 def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | float | None:
     """Return the norm that neurons should have: a number, one per neuron of this rank, or ``None``."""
-    if each.sphere.radius != "initial":
+    if not isinstance(each.sphere.radius, str):
         return each.sphere.radius
     norms = None
     if isinstance(optimizer, Balanced):

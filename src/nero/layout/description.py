@@ -8,8 +8,9 @@ from torch import nn
 
 from nero.core.arguments import check_real
 from nero.core.neurons import NEURON_ROLES
+from nero.core.presets import PresetName, find_preset
 from nero.core.spec import STATE, Hyper
-from nero.core.sphere import BALANCED, Sphere
+from nero.core.sphere import Sphere
 from nero.layout.groups import Overrides, resolve
 from nero.layout.infer import NamedLayout
 from nero.tables import aligned
@@ -82,7 +83,8 @@ class Description:
 def describe(
     model: nn.Module,
     *,
-    constraint: Sphere | str = BALANCED,
+    constraint: Sphere | str | None = None,
+    preset: PresetName = "paper",
     overrides: Overrides = (),
     example: Any = None,
     **options: Any,
@@ -92,6 +94,7 @@ def describe(
     Args:
         model: the model; it is only read.
         constraint: as given to the optimiser.
+        preset: as given to the optimiser.
         overrides: as given to the optimiser.
         example: as given to the optimiser.
         options: the optimiser's other options; what it keeps may depend on them.
@@ -114,9 +117,12 @@ def describe(
         raise TypeError(
             f"describe got an unknown option {name!r}; the options are {', '.join(known)}"
         )
-    defaults = {**Hyper._field_defaults, **options, "constraint": constraint}
+    chosen = find_preset(preset)
+    given = options if constraint is None else {**options, "constraint": constraint}
+    defaults = {**Hyper._field_defaults, **chosen.options}
     rows = [
-        _row(found, {**defaults, **own}) for found, _, own in resolve(model, overrides, example)
+        _row(found, {**defaults, **chosen.by_role.get(found.layout.role, {}), **given, **own})
+        for found, _, own in resolve(model, overrides, example)
     ]
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
@@ -130,7 +136,7 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
     hyper = chosen.for_neurons(neurons)
     if layout.neuron_dims is not None and neurons.is_elementwise:
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
-    elif hyper.constraint != chosen.constraint and not neurons.is_elementwise:
+    elif hyper.constraint.centre != chosen.constraint.centre and not neurons.is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
     state_bytes = 0
     if param.requires_grad:

@@ -25,9 +25,10 @@ def param_groups(
 
     Args:
         model: the model.
-        overrides: ordered pairs of a name pattern (``*`` and ``?`` match) and group options; the
-            first match counts. Options are layout keys (``role``, ``neuron_dims``, ``num_groups``)
-            or anything the optimiser takes per group (``lr``, ``constraint``, ...).
+        overrides: ordered pairs of a name pattern (``*`` and ``?`` match), or ``"role=embedding"`` and the
+            like, and group options; the first match counts. Options are layout keys (``role``,
+            ``neuron_dims``, ``num_groups``) or anything the optimiser takes per group (``lr``,
+            ``constraint``, ...).
         example: what the model is called with, as in [`observe`][nero.layout.observation.observe]: one
             forward pass without values finds the neurons of modules that nobody registered.
 
@@ -72,7 +73,8 @@ def resolve(
     overrides = override_pairs(overrides)
     resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
     for found in infer_layouts(model, example):
-        index = _first_match((found.name, *found.other_names), overrides)
+        called = found.name, *found.other_names, f"role={found.layout.role}"
+        index = _first_match(called, overrides)
         options: dict[str, Any] = {}
         if index is not None:
             found, options = _override(found, *overrides[index])

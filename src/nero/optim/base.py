@@ -145,6 +145,10 @@ class RelativeOptimizer(Optimizer):
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
         """Change, in place, a parameter that the optimiser has not seen before."""
 
+    def _role_options(self, role: str | None) -> Mapping[str, Any]:
+        """Return options that parameters of a role have unless their group says otherwise."""
+        return {}
+
     def _check_group(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid; fill in what it leaves open."""
         group["lr"] = read_lr(group["lr"])
@@ -165,6 +169,8 @@ class RelativeOptimizer(Optimizer):
         try:
             # Everything is checked before anything is projected.
             for part in with_layouts([param_group]) if is_group else [param_group]:
+                if is_group:
+                    part = {**self._role_options(part.get("role")), **part}
                 super().add_param_group(named_like(self.param_groups, part))
                 group = self.param_groups[-1]
                 warn_ignored(group, self.option_hints)
@@ -320,7 +326,7 @@ class RelativeOptimizer(Optimizer):
         if grad is not None and grad.layout != torch.strided:
             raise_sparse(param_name(group, place))
         if len(state) != len(known.state_keys):
-            state = _needed_state(state, known.state_keys, param_name(group, place))
+            state = self._needed_state(state, known, param_name(group, place))
         update = Update(
             param, grad, state, known.neurons, known.hyper, lr, position, known.backend  # type: ignore[arg-type]
         )  # fmt: skip
@@ -346,6 +352,22 @@ class RelativeOptimizer(Optimizer):
             return state
         self.state[param] = state
         return state
+
+    def _needed_state(self, state: State, known: Resolved, name: str) -> State:
+        """Return the state that a step needs, of all that there is; what starts at zero starts now."""
+        missing = [key for key in known.state_keys if key not in state]
+        for key in missing:
+            if self.state_specs[key].initial is not None:
+                raise ValueError(
+                    f"{name}: its options have changed to some that need {key}, which is known only to "
+                    "an optimizer that is built with them"
+                )
+        if missing:
+            fresh = self._new_state(known.param, known)
+            made = {**state, **{key: fresh[key] for key in missing}}
+            state.clear()
+            state.update((key, made[key]) for key in self.state_specs if key in made)
+        return {key: state[key] for key in known.state_keys}
 
     def _group_options(self, group: Group) -> tuple[Any, ...]:
         """Return all options of a group that what is resolved rests on."""
@@ -412,17 +434,6 @@ def _check_state(state: State, specs: Mapping[str, StateSpec], neurons: Neurons,
                 f"{name}: its layout has changed, and its {key} is that of other neurons; build the "
                 "optimizer anew"
             )
-
-
-def _needed_state(state: State, keys: Sequence[str], name: str) -> State:
-    """Return the state that a step needs, of all that there is."""
-    missing = [key for key in keys if key not in state]
-    if missing:
-        raise ValueError(
-            f"{name}: its options have changed to some that need {missing[0]}, which is known only to an "
-            "optimizer that is built with them"
-        )
-    return {key: state[key] for key in keys}
 
 
 def _localized(update: Update, known: Resolved, name: str) -> Update:

@@ -46,8 +46,8 @@ def check_origin(
     specs: Mapping[str, StateSpec],
     optimizer: type,
 ) -> None:
-    """Raise if what was kept for a parameter has nothing of this optimiser, beside a counter."""
-    own = [key for key in specs if key != "step"]
+    """Raise if what was kept for a parameter has nothing of this optimiser that each of its kind has."""
+    own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
     for index in [index for group in saved for index in group["params"]]:
         state = states.get(index)
         if own and state and isinstance(state, Mapping) and not {*own} & state.keys():

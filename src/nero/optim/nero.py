@@ -1,6 +1,6 @@
 """The Nero optimiser."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, NoReturn
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
 from nero.backends.cpu import operator
 from nero.core.neurons import Neurons, neurons_from_options
+from nero.core.presets import LR, MOMENTUM, PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
@@ -44,8 +45,13 @@ class Nero(RelativeOptimizer):
         params: a model, whose modules tell what its neurons are, or ``model.parameters()``, which leads to
             it. Lists and groups of parameters keep what [`annotate`][nero.annotate] left on them; without
             it their neurons are read from shapes, with a warning.
-        lr: the angle in radians through which neurons turn at a step.
+        lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
         beta: averaging constant of the squared gradient norm.
+        preset: ``"paper"``, or ``"rows"`` for the networks of today: a momentum of 0.9, embeddings of norm
+            sqrt(dim), and a rate of 0.03. Arguments that are given win over it.
+        momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
+            along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
+            costs a state of the parameter's size.
         bias_scale: the scale of parameters without fan-in that start at zero.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
@@ -81,8 +87,7 @@ class Nero(RelativeOptimizer):
     state_specs = STATE
     option_names = (*Hyper._fields, "fused", "weight_decay")
     option_hints: ClassVar = {
-        "betas": "there is no momentum, and a single average: pass the second of them as beta=",
-        "momentum": "there is none, and no option for it; beta= averages the squared gradient norm",
+        "betas": "pass the first of them as momentum=, and the second as beta=",
         "eps": "nothing is divided by zero, so none is needed; leave it out",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
@@ -91,9 +96,11 @@ class Nero(RelativeOptimizer):
     def __init__(
         self,
         params: Params,
-        lr: float | Tensor = 0.01,
+        lr: float | Tensor = LR,
         beta: float = 0.999,
         *,
+        preset: PresetName = "paper",
+        momentum: float = MOMENTUM,
         bias_scale: float = 0.01,
         constraint: Sphere | str = DEFAULT,
         gain_penalty: float = 0.0,
@@ -110,7 +117,8 @@ class Nero(RelativeOptimizer):
     ) -> None:
         warn_no_foreach(foreach)
         defaults = {
-            "lr": lr,
+            **chosen(find_preset(preset), lr=lr, momentum=momentum),
+            "preset": preset,
             "beta": beta,
             "bias_scale": bias_scale,
             "constraint": constraint,
@@ -190,6 +198,12 @@ class Nero(RelativeOptimizer):
                 f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
                 "the fastest implementation that there is"
             )
+
+    def _role_options(self, role: str | None) -> Mapping[str, Any]:
+        options = dict(find_preset(self.defaults["preset"]).by_role.get(role or "", {}))
+        if self.defaults["constraint"] is not DEFAULT:
+            options.pop("constraint", None)
+        return options
 
     def _check_group(self, group: Group) -> None:
         group["constraint"] = as_constraint(group["constraint"])

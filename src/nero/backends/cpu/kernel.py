@@ -1,10 +1,10 @@
 """The CPU kernel: numba code that walks addresses, and knows nothing of tensors.
 
 A row is read once, for its five sums, and written once while it is still in cache: the memory traffic of
-plain SGD. Sums run in float32 over blocks of 128, added up in float64 (their relative error is about
-1e-8, below the rounding of a float32 coefficient); where squares leave float32's range they are taken
-again in float64 throughout. The compiler may reorder sums, but may not assume that NaN and inf do not
-occur.
+plain SGD, and with momentum that of SGD with momentum. Sums run in float32 over blocks of 128, added up in
+float64 (their relative error is about 1e-8, below the rounding of a float32 coefficient); where squares
+leave float32's range they are taken again in float64 throughout. The compiler may reorder sums, but may
+not assume that NaN and inf do not occur.
 
 What costs time beyond memory traffic is the coefficients (square roots and divisions take as long as a
 hundred weights) and waiting for them. So they are worked out for several small rows at once, in vectors,
@@ -22,7 +22,11 @@ import numpy as np
 
 from nero.backends.cpu.memory import (
     BLOCK,
+    advance,
+    direction,
+    if_momentum,
     load,
+    momentum_row,
     pointer,
     precision,
     prefetch_block,
@@ -38,7 +42,7 @@ assert gram_keys("wg") == ("ww", "w1", "wg", "gg", "g1")
 
 # One record per tensor: addresses of it and its state, the loops over it, and the options as numbers. Of
 # neurons that ranks share, `gram` and `turns` are where sums go to and coefficients come from.
-ADDRESSES = ("weight", "grad", *STATE, "gram", "turns", "moves")
+ADDRESSES = ("weight", "grad", *STATE, "gram", "turns", "moves", "written")
 RECORD = np.dtype(
     [
         *((name, np.int64) for name in (*ADDRESSES, *Geometry._fields, "position")),
@@ -51,8 +55,9 @@ NUM_SUMS = 5
 NEURONS = 128  # neurons worked on together, at most
 GROUP = 2048  # weights of the rows worked on together: they and those before them stay in cache
 TARGET = 5  # row of the sums where the norm to reach is
-MOVES, OPEN = 0, 1  # rows of the marks
+MOVES, OPEN, WRITTEN = 0, 1, 2  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
+FLOAT = 4  # bytes of an average of the gradient
 AHEAD = 4096  # bytes between what is read and what is fetched
 
 # Kernels are called from Python; the rest is compiled into them.
@@ -75,22 +80,30 @@ def _kernel(function: Callable[..., None]) -> Any:
 
 
 # All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table,
-# chunks of it as (tensor, first neuron, last neuron), and for each a place to count skipped neurons.
+# chunks of it as (tensor, first neuron, last neuron), for each a place to count skipped neurons, and
+# `mode`: ``None``, or 1 if all tensors of the table have momentum.
 
 
 def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
-    """Allocate scratch space: two blocks of weights, sums and target norms, p, q and r, marks."""
+    """Allocate scratch space: blocks of numbers, sums and target norms, p, q and r, marks."""
     return (
-        np.zeros(2 * BLOCK, stored_as),
+        np.zeros(4 * BLOCK, stored_as),
         np.zeros((6, NEURONS)),
         np.zeros((3, NEURONS), np.float32),
-        np.zeros((2, NEURONS), np.bool_),
+        np.zeros((3, NEURONS), np.bool_),
     )
 
 
 @_kernel
 def walk_rows(
-    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+    scratch: Any,
+    sums: Any,
+    turns: Any,
+    marks: Any,
+    table: Any,
+    chunks: Any,
+    skipped: Any,
+    mode: Any,
 ) -> None:
     """Update neurons that are contiguous rows, rounding to nearest.
 
@@ -106,47 +119,67 @@ def walk_rows(
             continue
         _, correction = _count(task)
         sums[TARGET] = task.target
-        fan_in, stride = task.fan_inner, task.outer_stride * size
+        fan_in, stride, m_stride = (
+            task.fan_inner,
+            task.outer_stride * size,
+            task.outer_stride * FLOAT,
+        )
+        a, b, c, mu = _momentum_factors(task)
         group = max(min(GROUP // fan_in, NEURONS), 1)
         num_waiting = 0  # rows of the group before that are not yet written
         for row in range(first, last + group, group):
             count = max(min(group, last - row), 0)
             for j in range(count):
                 w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
+                m = task.exp_avg + (row + j) * m_stride
                 # A branch, not a choice of addresses: those would wait for the turn, branches do not.
                 if j < num_waiting and marks[MOVES, j]:
                     five = _write_and_sum(
-                        scratch, w - group * stride, g - group * stride, size,
-                        turns[0, j], turns[1, j], turns[2, j], w, g, fan_in,
+                        scratch, mode, w - group * stride, g - group * stride, m - group * m_stride, size,
+                        turns[0, j], turns[1, j], turns[2, j], a, b, c, mu, w, g, m, fan_in,
                     )  # fmt: skip
                 else:  # nothing to write
                     five = _write_and_sum(
-                        scratch, nowhere, nowhere + BLOCK * size, 0, *NOTHING, w, g, fan_in
+                        scratch, mode, nowhere, nowhere + BLOCK * size, nowhere + 2 * BLOCK * size, 0,
+                        *NOTHING, a, b, NOTHING[0], NOTHING[0], w, g, m, fan_in,
                     )  # fmt: skip
                 for k in range(NUM_SUMS):
                     sums[k, j] = five[k]
             for j in range(count, num_waiting):
                 if marks[MOVES, j]:
-                    at = (row - group + j) * stride
-                    _write(scratch, task.weight + at, task.grad + at, fan_in, turns, j)
+                    _write(
+                        scratch, mode, task, (row - group + j) * task.outer_stride, fan_in, turns, j
+                    )
             marks[OPEN, :count] = True
             is_exact, num_open = np.int64(0), count
             while num_open:
-                skipped[index] += _turn(task, correction, row, count, is_exact, sums, turns, marks)
+                skipped[index] += _turn(
+                    mode, task, correction, row, count, is_exact, sums, turns, marks
+                )
                 is_exact, num_open = np.int64(1), 0
                 for j in range(count):
                     if marks[OPEN, j]:
                         num_open += 1
-                        at = (row + j) * stride
-                        five = _sums_float64(scratch, task.weight + at, task.grad + at, fan_in)
+                        at = (row + j) * task.outer_stride
+                        five = _sums_float64(scratch, mode, task, at, fan_in)
                         for k in range(NUM_SUMS):
                             sums[k, j] = five[k]
+            for j in range(count):
+                if marks[WRITTEN, j] and not marks[MOVES, j]:
+                    _average(scratch, mode, task, (row + j) * task.outer_stride, fan_in)
             num_waiting = count
 
 
 @_kernel
 def walk_columns(
-    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+    scratch: Any,
+    sums: Any,
+    turns: Any,
+    marks: Any,
+    table: Any,
+    chunks: Any,
+    skipped: Any,
+    mode: Any,
 ) -> None:
     """Update neurons that lie in any way, rounded in any way; those of a chunk share an outer loop."""
     for index in range(chunks.shape[0]):
@@ -157,22 +190,29 @@ def walk_columns(
             continue
         step, correction = _count(task)
         sums[TARGET] = task.target
-        _sum_columns(scratch, task, first, count, sums)
+        _sum_columns(scratch, mode, task, first, count, sums)
         marks[OPEN, :count] = True
-        skipped[index] = _turn(task, correction, first, count, np.int64(1), sums, turns, marks)
-        _write_columns(scratch, task, first, count, turns, marks, step)
+        skipped[index] = _turn(mode, task, correction, first, count, 1, sums, turns, marks)
+        _write_columns(scratch, mode, task, first, count, turns, marks, step)
 
 
 @_kernel
 def sum_columns(
-    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+    scratch: Any,
+    sums: Any,
+    turns: Any,
+    marks: Any,
+    table: Any,
+    chunks: Any,
+    skipped: Any,
+    mode: Any,
 ) -> None:
     """Sum the part of each neuron that this rank holds; the gradient as the update follows it."""
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
-        _sum_columns(scratch, task, first, count, sums)
-        total, sign = task.outer * task.inner, _sign(task)
+        _sum_columns(scratch, mode, task, first, count, sums)
+        total, sign = task.outer * task.inner, if_momentum(mode, 1.0, _sign(task))
         out = numba.carray(pointer(task.gram, 0.0), (NUM_SUMS, total))
         for b in range(count):
             for k in range(NUM_SUMS):
@@ -181,36 +221,47 @@ def sum_columns(
 
 @_kernel
 def write_columns(
-    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+    scratch: Any,
+    sums: Any,
+    turns: Any,
+    marks: Any,
+    table: Any,
+    chunks: Any,
+    skipped: Any,
+    mode: Any,
 ) -> None:
     """Write the part of each neuron that this rank holds, by coefficients that all ranks agree on."""
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
-        total, sign = task.outer * task.inner, np.float32(_sign(task))
+        total, sign = task.outer * task.inner, np.float32(if_momentum(mode, 1.0, _sign(task)))
         given = numba.carray(pointer(task.turns, np.float32(0)), (3, total))
         moves = numba.carray(pointer(task.moves, np.uint8(0)), (total,))
+        written = numba.carray(pointer(task.written, np.uint8(0)), (total,))
         for b in range(count):
             turns[0, b] = given[0, first + b]
             turns[1, b] = given[1, first + b] * sign
             turns[2, b] = given[2, first + b]
             marks[MOVES, b] = moves[first + b] != 0
-        _write_columns(scratch, task, first, count, turns, marks, _count(task)[0])
+            marks[WRITTEN, b] = written[first + b] != 0
+        _write_columns(scratch, mode, task, first, count, turns, marks, _count(task)[0])
 
 
 @numba.njit(**_EXACT)
-def _sum_columns(scratch: Any, task: Any, first: int, count: int, sums: Any) -> None:
+def _sum_columns(scratch: Any, mode: Any, task: Any, first: int, count: int, sums: Any) -> None:
     """Sum, in float64, neurons that share an outer loop."""
     size, length = size_of(scratch[0]), task.fan_inner
+    a, b_, _, _ = _momentum_factors(task)
     base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
     sums[:NUM_SUMS] = 0
     for f in range(task.fan_outer):
-        at = (base + f * task.fan_outer_stride) * size
+        at = base + f * task.fan_outer_stride
         if length == 1:
-            w = numba.carray(pointer(task.weight + at, scratch[0]), (count,))
-            g = numba.carray(pointer(task.grad + at, scratch[0]), (count,))
+            w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
+            g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
+            m = momentum_row(mode, task.exp_avg + at * FLOAT, count)
             for b in range(count):
-                x, y = np.float64(load(w[b])), np.float64(load(g[b]))
+                x, y = np.float64(load(w[b])), np.float64(direction(load(g[b]), m, b, a, b_))
                 sums[GG, b] += y * y
                 sums[WG, b] += x * y
                 sums[G1, b] += y
@@ -218,40 +269,52 @@ def _sum_columns(scratch: Any, task: Any, first: int, count: int, sums: Any) -> 
                 sums[WW, b] += x * x
         else:
             for b in range(count):
-                start = at + b * task.inner_stride * size
-                five = _sums_float64(scratch, task.weight + start, task.grad + start, length)
+                five = _sums_float64(scratch, mode, task, at + b * task.inner_stride, length)
                 for k in range(NUM_SUMS):
                     sums[k, b] += five[k]
 
 
 @numba.njit(**_EXACT)
 def _write_columns(
-    scratch: Any, task: Any, first: int, count: int, turns: Any, marks: Any, step: int
+    scratch: Any, mode: Any, task: Any, first: int, count: int, turns: Any, marks: Any, step: int
 ) -> None:
     """Write neurons that share an outer loop."""
     size, length = size_of(scratch[0]), task.fan_inner
+    a, b_, c, mu = _momentum_factors(task)
     base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
     for f in range(task.fan_outer):
         at = base + f * task.fan_outer_stride
         if length == 1 and not task.stochastic_rounding:
             w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
             g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
+            m = momentum_row(mode, task.exp_avg + at * FLOAT, count)
             for b in range(count):
-                new = turns[0, b] * load(w[b]) + (turns[1, b] * load(g[b]) + turns[2, b])
+                y = direction(load(g[b]), m, b, a, b_)
+                new = turns[0, b] * load(w[b]) + (turns[1, b] * y + turns[2, b])
                 w[b] = store(new, w[b]) if marks[MOVES, b] else w[b]
+                if marks[WRITTEN, b]:
+                    advance(load(g[b]), m, b, c, mu)
         else:
             for b in range(count):
                 start = at + b * task.inner_stride
                 if marks[MOVES, b] and task.stochastic_rounding:
-                    _write_stochastic(scratch, task, start, length, turns, b, step)
+                    _write_stochastic(scratch, mode, task, start, length, turns, b, step)
                 elif marks[MOVES, b]:
-                    w_at, g_at = task.weight + start * size, task.grad + start * size
-                    _write(scratch, w_at, g_at, length, turns, b)
+                    _write(scratch, mode, task, start, length, turns, b)
+                elif marks[WRITTEN, b]:
+                    _average(scratch, mode, task, start, length)
 
 
 @_kernel
 def walk_elements(
-    scratch: Any, sums: Any, turns: Any, marks: Any, table: Any, chunks: Any, skipped: Any
+    scratch: Any,
+    sums: Any,
+    turns: Any,
+    marks: Any,
+    table: Any,
+    chunks: Any,
+    skipped: Any,
+    mode: Any,
 ) -> None:
     """Update parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
     size = size_of(scratch[0])
@@ -270,9 +333,12 @@ def walk_elements(
         beta, sign, penalty = task.beta, _sign(task), task.gain_penalty
         propagate, num_skipped = task.nonfinite == PROPAGATE, 0
         noise = _noise_start(task, step)
+        m = momentum_row(mode, task.exp_avg + first * FLOAT, count)
+        mu = task.momentum
         # Without branches, but for one that all elements take alike, so that it is done in vectors.
         for i in range(count):
-            grad = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
+            slope = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
+            grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
             average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
             q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
             average = np.float32(math.sqrt(average_sq))
@@ -283,6 +349,8 @@ def walk_elements(
             if task.stochastic_rounding:
                 new = _round_stochastic(new, w[i], noise, first + i)
             w[i] = store(new, w[i]) if is_written & (grad != 0) else w[i]
+            if is_written:
+                advance(slope, m, i, 1 - mu, mu)
         skipped[index] = num_skipped
 
 
@@ -303,6 +371,18 @@ def _sign(task: Any) -> float:
 
 
 @numba.njit(**_EXACT)
+def _momentum_factors(task: Any) -> Any:
+    """Return a and b of the direction ``a*g + b*m``, and c and mu of the new average ``c*g + mu*m``."""
+    mu, sign = task.momentum, _sign(task)
+    return (
+        np.float32(sign * (1 - mu * mu)),
+        np.float32(mu * mu),
+        np.float32(sign * (1 - mu)),
+        np.float32(mu),
+    )
+
+
+@numba.njit(**_EXACT)
 def _counter(address: int) -> Any:
     return numba.carray(pointer(address, np.int64(0)), (1,))
 
@@ -316,7 +396,7 @@ def _count(task: Any) -> Any:
 
 @numba.njit(**_EXACT)
 def _turn(
-    task: Any, correction: float, first: int, count: int, is_exact: int,
+    mode: Any, task: Any, correction: float, first: int, count: int, is_exact: int,
     sums: Any, turns: Any, marks: Any,
 ) -> int:  # fmt: skip
     """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
@@ -326,7 +406,8 @@ def _turn(
     """
     num_skipped = 0
     n = float(task.fan_outer * task.fan_inner)
-    lr, beta, sign, zero_norm = task.lr, task.beta, _sign(task), task.bias_scale
+    lr, beta, zero_norm = task.lr, task.beta, task.bias_scale
+    sign = if_momentum(mode, 1.0, _sign(task))  # a direction has it inside
     centre, propagate = task.centre != 0, task.nonfinite == PROPAGATE
     averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
     is_free = math.isnan(task.target)
@@ -374,6 +455,7 @@ def _turn(
         turns[2, j] = r32 if is_done else turns[2, j]
         goes = is_written & (gg != 0) & (usual | grad_has_direction)
         marks[MOVES, j] = goes if is_done else marks[MOVES, j]
+        marks[WRITTEN, j] = is_written if is_done else marks[WRITTEN, j]
         marks[OPEN, j] = is_open & (not is_done)
     return num_skipped
 
@@ -385,10 +467,12 @@ def _is_finite(x: Any) -> Any:
 
 @numba.njit(forceinline=True, **_FAST)
 def _write_and_sum(
-    like: Any, w0_at: int, g0_at: int, size0: int, p: Any, q: Any, r: Any,
-    w_at: int, g_at: int, fan_in: int,
+    like: Any, mode: Any, w0_at: int, g0_at: int, m0_at: int, size0: int, p: Any, q: Any, r: Any,
+    a: Any, b: Any, c: Any, mu: Any, w_at: int, g_at: int, m_at: int, fan_in: int,
 ) -> Any:  # fmt: skip
     """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
+
+    With momentum, g is a*g + b*m, and m0 <- c*g0 + mu*m0.
 
     ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
     of every row is made here, and no two rows overlap (then the compiler would go another way), so that a
@@ -402,13 +486,17 @@ def _write_and_sum(
         g0 = numba.carray(pointer(g0_at + at * size0, like[0]), (length,))
         w = numba.carray(pointer(w_at + at * size, like[0]), (length,))
         g = numba.carray(pointer(g_at + at * size, like[0]), (length,))
+        m0 = momentum_row(mode, m0_at + at * (FLOAT if size0 else 0), length)
+        m = momentum_row(mode, m_at + at * FLOAT, length)
         prefetch_block(w_at + at * size + AHEAD, like[0])
         prefetch_block(g_at + at * size + AHEAD, like[0])
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(length):
-            w0[i] = store(p * load(w0[i]) + (q * load(g0[i]) + r), w0[i])
-            x, y = load(w[i]), load(g[i])
+            y0 = direction(load(g0[i]), m0, i, a, b)
+            w0[i] = store(p * load(w0[i]) + (q * y0 + r), w0[i])
+            advance(load(g0[i]), m0, i, c, mu)
+            x, y = load(w[i]), direction(load(g[i]), m, i, a, b)
             gg += y * y
             wg += x * y
             sg += y
@@ -423,12 +511,16 @@ def _write_and_sum(
 
 
 @numba.njit(**_FAST)
-def _sums_float64(like: Any, w_at: int, g_at: int, fan_in: int) -> Any:
-    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
-    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
+def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> Any:
+    """Sum a row that begins ``start`` weights from the first, in float64 throughout."""
+    size = size_of(like[0])
+    w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
+    g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
+    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    a, b, _, _ = _momentum_factors(task)
     gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(fan_in):
-        x, y = np.float64(load(w[i])), np.float64(load(g[i]))
+        x, y = np.float64(load(w[i])), np.float64(direction(load(g[i]), m, i, a, b))
         gg += y * y
         wg += x * y
         sg += y
@@ -438,26 +530,44 @@ def _sums_float64(like: Any, w_at: int, g_at: int, fan_in: int) -> Any:
 
 
 @numba.njit(**_FAST)
-def _write(like: Any, w_at: int, g_at: int, fan_in: int, turns: Any, j: int) -> None:
-    """W <- p*w + q*g + r."""
-    w = numba.carray(pointer(w_at, like[0]), (fan_in,))
-    g = numba.carray(pointer(g_at, like[0]), (fan_in,))
+def _write(like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int) -> None:
+    """W <- p*w + q*g + r, and the average of the gradient."""
+    size = size_of(like[0])
+    w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
+    g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
+    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    a, b, c, mu = _momentum_factors(task)
     p, q, r = turns[0, j], turns[1, j], turns[2, j]
     for i in range(fan_in):
-        w[i] = store(p * load(w[i]) + (q * load(g[i]) + r), w[i])
+        y = direction(load(g[i]), m, i, a, b)
+        w[i] = store(p * load(w[i]) + (q * y + r), w[i])
+        advance(load(g[i]), m, i, c, mu)
 
 
 @numba.njit(**_EXACT)
 def _write_stochastic(
-    like: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, step: int
+    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, step: int
 ) -> None:
     w = numba.carray(pointer(task.weight + start * size_of(like[0]), like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
+    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    a, b, c, mu = _momentum_factors(task)
     p, q, r = turns[0, j], turns[1, j], turns[2, j]
     noise = _noise_start(task, step)
     for i in range(fan_in):
-        new = p * load(w[i]) + (q * load(g[i]) + r)
+        new = p * load(w[i]) + (q * direction(load(g[i]), m, i, a, b) + r)
         w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
+        advance(load(g[i]), m, i, c, mu)
+
+
+@numba.njit(**_EXACT)
+def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> None:
+    """Average the gradient of a neuron that stays where it is."""
+    g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
+    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    _, _, c, mu = _momentum_factors(task)
+    for i in range(fan_in):
+        advance(load(g[i]), m, i, c, mu)
 
 
 # --- stochastic rounding: the hash and the rounding of nero.core.rounding ---

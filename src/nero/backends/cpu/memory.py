@@ -2,6 +2,9 @@
 
 `load` and `store` turn a stored weight into float32 and back, by the way it is stored: float32 as it is,
 bfloat16 as uint16 and float16 as int16, because numba has no arithmetic for them on CPUs.
+
+Momentum is there or not by type: where there is none, what stands for it is ``None``, and what would use it
+is not compiled.
 """
 
 from typing import Any
@@ -91,6 +94,58 @@ def store(x, like):
 def precision(like):
     """Return eps and the exponent of the smallest normal number; eps = 0 where nothing is rounded."""
     raise NotImplementedError
+
+
+def momentum_row(like, address, length):
+    """Return a row of the averages of the gradient, or ``None``; ``like`` says which."""
+    raise NotImplementedError
+
+
+def direction(g, m, i, a, b):
+    """Return what a step goes along: ``g``, or ``a*g + b*m[i]``."""
+    raise NotImplementedError
+
+
+def advance(g, m, i, c, mu):
+    """Average the gradient: ``m[i] <- c*g + mu*m[i]``."""
+    raise NotImplementedError
+
+
+def if_momentum(like, with_it, without_it):
+    """Return the first number where there is momentum, and the second where there is none."""
+    raise NotImplementedError
+
+
+@overload(momentum_row)
+def _momentum_row_overload(like, address, length):
+    if isinstance(like, types.NoneType):
+        return lambda like, address, length: None
+    return lambda like, address, length: numba.carray(pointer(address, np.float32(0)), (length,))
+
+
+@overload(direction)
+def _direction_overload(g, m, i, a, b):
+    if isinstance(m, types.NoneType):
+        return lambda g, m, i, a, b: g
+    return lambda g, m, i, a, b: a * g + b * m[i]
+
+
+@overload(advance)
+def _advance_overload(g, m, i, c, mu):
+    if isinstance(m, types.NoneType):
+        return lambda g, m, i, c, mu: None
+
+    def average(g, m, i, c, mu):
+        m[i] = c * g + mu * m[i]
+
+    return average
+
+
+@overload(if_momentum)
+def _if_momentum_overload(like, with_it, without_it):
+    if isinstance(like, types.NoneType):
+        return lambda like, with_it, without_it: without_it
+    return lambda like, with_it, without_it: with_it
 
 
 @overload(size_of)

@@ -25,7 +25,6 @@ from nero.backends.geometry import Geometry, scatters_noise, update_geometry
 from nero.core.gram import Gram, gram_keys
 from nero.core.precision import sum_dtype
 from nero.core.rule import Turn
-from nero.core.spec import STATE
 from nero.core.update import Update
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ class CpuBackend:
                     [*turn.weight.coefficients, turn.weight.shift], out=plan.buffers[i].turns
                 )
                 plan.buffers[i].moves.copy_(turn.moves)
+                plan.buffers[i].written.copy_(turn.is_written)
             plain.write_state_(updates[i], turn)
         for table in plan.tables:
             table.renew(updates, "write_columns")
@@ -119,31 +119,22 @@ class Plan:
     """
 
     def __init__(self, updates: Sequence[Update]) -> None:
-        walkable: dict[tuple[str, torch.dtype], list[tuple[int, Update, Geometry]]] = {}
+        walkable: dict[tuple[str, torch.dtype, bool], list[tuple[int, Update, Geometry]]] = {}
         self.others: list[int] = []
         """Which updates the kernel cannot walk."""
         self.buffers: dict[int, Buffers] = {}
         """Of neurons that ranks share, what lies between their sums and their new rows."""
         for i, update in enumerate(updates):
             geometry = None if why_not(update.weight) else update_geometry(update)
-            if (
-                geometry is None
-                or update.weight.numel() == 0
-                or scatters_noise(update)
-                or not self._can_walk(update)
-            ):
+            if geometry is None or update.weight.numel() == 0 or scatters_noise(update):
                 self.others.append(i)
                 continue
             kernel, geometry = self._kernel(update, geometry)
-            key = kernel, update.weight.dtype
+            key = kernel, update.weight.dtype, "exp_avg" in update.state
             walkable.setdefault(key, []).append((i, update, geometry))
         self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
         # The longest first, so that threads finish together.
         self.tables.sort(key=lambda table: -table.size)
-
-    def _can_walk(self, update: Update) -> bool:
-        """Tell whether there is a kernel for such an update."""
-        return True
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         """Choose the kernel of an update, and the loops that it needs."""
@@ -164,14 +155,11 @@ class Buffers(NamedTuple):
     gram: Tensor
     turns: Tensor
     moves: Tensor
+    written: Tensor
 
 
 class SharedPlan(Plan):
     """The same for neurons that ranks share, which are summed in one pass and written in another."""
-
-    def _can_walk(self, update: Update) -> bool:
-        # The kernels between which sums are added up know weights and gradients only.
-        return all(STATE[key].shape != "per element" for key in update.state)
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         return "sum_columns", geometry.as_columns()
@@ -182,6 +170,7 @@ class SharedPlan(Plan):
         self.buffers[index] = Buffers(
             torch.empty((len(gram_keys("wg")), *shape), dtype=exact),
             torch.empty((3, *shape), dtype=average.dtype),
+            torch.empty(shape, dtype=torch.bool),
             torch.empty(shape, dtype=torch.bool),
         )
         return {key: buffer.data_ptr() for key, buffer in self.buffers[index]._asdict().items()}
@@ -221,12 +210,14 @@ class Table:
         self,
         kernel: str,
         dtype: torch.dtype,
+        has_momentum: bool,
         rows: Sequence[tuple[int, Update, Geometry]],
         addresses: Callable[[int, Update], dict[str, int]],
     ) -> None:
         import numpy as np
 
         self.stored_as = _STORED_AS[dtype]
+        self.mode = 1 if has_momentum else None  # kernels are compiled for each
         _announce(self.stored_as)
         from nero.backends.cpu import kernel as kernels
 
@@ -291,7 +282,7 @@ def _take(todo: Iterator[tuple[Table, Any]]) -> None:
     for table, piece in todo:
         if table.stored_as not in scratch:
             scratch[table.stored_as] = alloc_scratch(table.stored_as)
-        table.kernel(*scratch[table.stored_as], *piece)
+        table.kernel(*scratch[table.stored_as], *piece, table.mode)
 
 
 def _cut(

@@ -24,7 +24,7 @@ def _columns(names, *wanted):
 # Where the table has what the kernels read.
 WEIGHT, GRAD = _columns(INTEGERS, "weight", "grad")
 STEP, NUM_SKIPPED, SCALE = _columns(INTEGERS, "step", "num_skipped", "scale")
-EXP_AVG_NORM, RADIUS = _columns(INTEGERS, "exp_avg_norm", "radius")
+EXP_AVG, EXP_AVG_NORM, RADIUS = _columns(INTEGERS, "exp_avg", "exp_avg_norm", "radius")
 LR, LR_IS_FLOAT64, FIRST_TILE, KIND = _columns(
     INTEGERS, "lr", "lr_is_float64", "first_tile", "kind"
 )
@@ -33,7 +33,7 @@ OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_s
 INNER_STRIDE, POSITION = _columns(INTEGERS, "inner_stride", "position")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
 BETA, LOG_BETA, TARGET = _columns(NUMBERS, "beta", "log_beta", "target")
-BIAS_SCALE, GAIN_PENALTY = _columns(NUMBERS, "bias_scale", "gain_penalty")
+BIAS_SCALE, GAIN_PENALTY, MU = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE = tl.constexpr(_PROPAGATE)
 ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
@@ -75,8 +75,9 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
 
 @triton.jit
 def step_kernel(
-    table, numbers, factors, seeds, tiles, DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr
-):
+    table, numbers, factors, seeds, tiles,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
+):  # fmt: skip
     """Update one tile: weights, averages and the count of skipped neurons."""
     program = tl.program_id(0)
     tensor = tl.load(tiles + program).to(tl.int64)
@@ -88,30 +89,32 @@ def step_kernel(
     seed = tl.load(seeds + tensor)
     kind = tl.load(row + KIND)
     if kind == ELEMENTS:
-        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC)
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, MOMENTUM)
     elif kind == SHORT:
         _neurons(
-            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
     elif kind == MIDDLE:
         _neurons(
-            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
     elif kind == WIDE:
         _neurons(
-            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
     elif kind == LONG:
         _neurons(
-            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
     elif kind == COLUMNS:
         _neurons(
-            row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK,
+            DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
     elif kind == STRIDED:
         _neurons(
-            row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK, DTYPE, STOCHASTIC,
+            row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK,
+            DTYPE, STOCHASTIC, MOMENTUM,
         )  # fmt: skip
 
 
@@ -119,16 +122,18 @@ def step_kernel(
 def _neurons(
     row, number, factor, seed, tile,
     WALK: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
 ):  # fmt: skip
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     IS_ROWS: tl.constexpr = WALK <= LONG
     LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU).to(WORK)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
     if ALIGNED:  # what 128-bit loads need to know
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
+        averages = tl.multiple_of(averages, 16)
         fan_in, stride = tl.multiple_of(fan_in, 16), tl.multiple_of(stride, 16)
     if WALK == COLUMNS:
         stride = 1
@@ -147,23 +152,30 @@ def _neurons(
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     offset, mask = _block(0, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
     w, g = _read(weights + offset, grads + offset, mask, sign, penalty, WORK)
-    gg, wg, sg, sw, ww = _sums(w, g)
+    d, m = _direction(averages + offset, g, mask, mu, MOMENTUM)
+    gg, wg, sg, sw, ww = _sums(w, d)
     if LOOPS:
         for i in range(BLOCK, fan_in, BLOCK):
             more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
             w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, g_more)
+            d_more, _ = _direction(averages + more, g_more, exists, mu, MOMENTUM)
+            gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, d_more)
             gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
             sw, ww = sw + sw_more, ww + ww_more
 
-    p, q, r, moves = _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK)
+    p, q, r, moves, written = _turn(
+        row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK
+    )
 
-    _write(weights, w, g, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
+    _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
+    _write_average(averages + offset, g, m, mask & written, mu, MOMENTUM)
     if LOOPS:
         for i in range(BLOCK, fan_in, BLOCK):
             more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
             w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            _write(weights, w_more, g_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC)
+            d_more, m_more = _direction(averages + more, g_more, exists, mu, MOMENTUM)
+            _write(weights, w_more, d_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC)
+            _write_average(averages + more, g_more, m_more, exists & written, mu, MOMENTUM)
 
 
 @triton.jit
@@ -188,6 +200,22 @@ def _read(weights, grads, mask, sign, penalty, WORK: tl.constexpr):
     if penalty != 0:
         g = tl.where(mask, g + penalty * (w - 1), 0.0)
     return w, g
+
+
+@triton.jit
+def _direction(averages, g, mask, mu, MOMENTUM: tl.constexpr):
+    # What the step goes along, and the average of the gradient before it, if there is one.
+    d, m = g, g
+    if MOMENTUM:
+        m = tl.load(averages, mask, 0.0)
+        d = (1 - mu * mu) * g + mu * mu * m
+    return d, m
+
+
+@triton.jit
+def _write_average(averages, g, m, mask, mu, MOMENTUM: tl.constexpr):
+    if MOMENTUM:
+        tl.store(averages, (1 - mu) * g + mu * m, mask=mask)
 
 
 @triton.jit
@@ -234,11 +262,14 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     written = _finish(row, neuron, is_neuron, is_finite, average.to(WORK), WORK)
     # `!= 0` holds for NaN, which must count as a gradient.
     moves = (gg != 0) & (usual | grad_has_direction) & written
-    return p[:, None], q[:, None], r[:, None], moves[:, None]
+    return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
 
 
 @triton.jit
-def _elements(row, number, factor, seed, tile, DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr):
+def _elements(
+    row, number, factor, seed, tile,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
+):  # fmt: skip
     # turn_elements and apply_turn
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     i = tile * NUM_ELEMENTS + tl.arange(0, NUM_ELEMENTS)
@@ -246,12 +277,15 @@ def _elements(row, number, factor, seed, tile, DTYPE: tl.constexpr, STOCHASTIC: 
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
-    average = _average(row, number, i, mask, g.to(tl.float64) * g.to(tl.float64), WORK)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU).to(WORK)
+    d, m = _direction(averages + i, g, mask, mu, MOMENTUM)
+    average = _average(row, number, i, mask, d.to(tl.float64) * d.to(tl.float64), WORK)
     lr, scale = tl.load(factor), tl.load(_address(row, SCALE, WORK)).to(tl.float64)
     k = lr * scale * tl.sqrt(tl.load(factor + 1)) / tl.where(average != 0, average, 1.0)
     q = (-k).to(WORK)
     written = _finish(row, i, mask, _is_finite(q), average.to(WORK), WORK)
-    _write(weights, w, g, 1.0, q, 0.0, i, mask & (g != 0) & written, seed, DTYPE, STOCHASTIC)
+    _write(weights, w, d, 1.0, q, 0.0, i, mask & (d != 0) & written, seed, DTYPE, STOCHASTIC)
+    _write_average(averages + i, g, m, mask & written, mu, MOMENTUM)
 
 
 @triton.jit

@@ -2,9 +2,10 @@
 
 The kernel walks a table of addresses, so that a step costs two launches however many tensors there are: one
 advances the step counters, one updates. Tensors of another dtype, device or rounding form launches of their
-own. ``lr`` and ``step`` are read on the device: nothing waits for it, and once the table is built, the step
-can be captured in a CUDA graph. Sums are float64, as everywhere in this package. What the kernel cannot
-walk goes to the plain backend, tensor by tensor; `why_not` says what and why.
+own, and so do those with momentum. ``lr`` and ``step`` are read on the device: nothing waits for it, and
+once the table is built, the step can be captured in a CUDA graph. Sums are float64, as everywhere in this
+package. What the kernel cannot walk goes to the plain backend, tensor by tensor; `why_not` says what and
+why.
 
 Note:
     This code has been run in Triton's interpreter, where tests hold it to the plain backend, and has been
@@ -38,6 +39,7 @@ class _Launch(NamedTuple):
     device: torch.device
     dtype: torch.dtype
     stochastic: bool
+    momentum: bool
 
 
 def step_(updates: Sequence[Update]) -> None:
@@ -56,7 +58,8 @@ def step_(updates: Sequence[Update]) -> None:
     for update in updates:
         if why_not(update) is None:
             stochastic = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
-            launch = _Launch(update.weight.device, update.weight.dtype, stochastic)
+            has_momentum = "exp_avg" in update.state
+            launch = _Launch(update.weight.device, update.weight.dtype, stochastic, has_momentum)
             launches.setdefault(launch, []).append(update)
         else:
             others.append(update)
@@ -113,7 +116,9 @@ def _why_not_memory(update: Update) -> str | None:
     # The count guards against gaps between neurons that four loops cannot describe.
     if geometry is None or walk is None or geometry.outer * geometry.inner != num_neurons:
         return "memory order"
-    if not all(tensor.is_contiguous() for tensor in update.state.values()):
+    # That of the average of the gradient is the weight's: see update_geometry.
+    rest = [tensor for key, tensor in update.state.items() if key != "exp_avg"]
+    if not all(tensor.is_contiguous() for tensor in rest):
         return "memory order of the state"
     if scatters_noise(update):
         return "memory order: stochastic rounding counts positions"
@@ -199,6 +204,7 @@ def _run(table: _Table, launch: _Launch) -> None:
             table.tiles,
             DTYPE=getattr(tl, str(launch.dtype).removeprefix("torch.")),
             STOCHASTIC=launch.stochastic,
+            MOMENTUM=launch.momentum,
             **_COMPILATION,
         )
 

@@ -93,6 +93,8 @@ def table_entry(update: Update) -> Entry:
     addresses = {"weight": weight.data_ptr(), "grad": update.grad.data_ptr()}
     assert geometry is not None
     is_aligned = not any(address % 16 for address in addresses.values())
+    if "exp_avg" in update.state:
+        is_aligned = is_aligned and update.state["exp_avg"].data_ptr() % 16 == 0
     is_elements = update.neurons.is_elementwise
     walk = walk_of(geometry, is_elements=is_elements, is_aligned=is_aligned)
     assert walk is not None

@@ -1,0 +1,52 @@
+"""Presets: options that were chosen together, under one name that a trainer can hand over."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from nero.core.sphere import Sphere
+
+PresetName: TypeAlias = Literal["paper", "rows"]
+
+
+class PresetValue(float):
+    """A default that a preset may change: a number, told from an equal one that was given by its type."""
+
+
+class Preset(NamedTuple):
+    """Options of the optimiser; arguments that are given, and options of a param group, win over them."""
+
+    options: Mapping[str, Any]
+    by_role: Mapping[str, Mapping[str, Any]]
+    """Options of parameters that have a role."""
+
+
+LR, MOMENTUM = PresetValue(0.01), PresetValue(0.0)
+"""The paper's."""
+
+PRESETS: dict[PresetName, Preset] = {
+    "paper": Preset({"lr": float(LR), "momentum": float(MOMENTUM)}, {}),
+    "rows": Preset(
+        {"lr": 0.03, "momentum": 0.9}, {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
+    ),
+}
+
+
+def chosen(preset: Preset, **values: Any) -> dict[str, Any]:
+    """Return the values of arguments, and those of the preset where they were left out."""
+    return {
+        name: preset.options[name] if isinstance(value, PresetValue) else value
+        for name, value in values.items()
+    }
+
+
+def find_preset(name: str) -> Preset:
+    """Return a preset by its name.
+
+    Example:
+        >>> from nero.core.presets import find_preset
+        >>> find_preset("rows").options
+        {'lr': 0.03, 'momentum': 0.9}
+    """
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ValueError(f"preset must be one of {get_args(PresetName)}, not {name!r}")
+    return PRESETS[name]

@@ -177,8 +177,8 @@ def _trains_alone(
 ) -> Finding:
     """Judge whether the first trains with every seed, and no other with any.
 
-    If ``tuned``, that one fails is shown only by several rates of it, none of the outer ones the best, and
-    the first must not have had more of them than another.
+    If ``tuned``, that a rival fails is shown only by several rates of it, none of the outer ones the best,
+    and the first must not have had more of them.
     """
     first, *others = optimizers
     rivals = [ran[name] for name in others if name in ran]
@@ -187,19 +187,15 @@ def _trains_alone(
     if any(rival.low > enough for rival in rivals):
         return "did not hold"
     if ran[first].low <= enough:
-        return "did not hold" if not tuned or _had_a_chance(ran[first]) else "not shown"
+        return "undecided"  # if nobody trains, the run may be too short, or the network too narrow
     # A rival that trains with some seeds is not reliable, but has not failed either.
     if len(rivals) < len(others) or any(rival.high > enough for rival in rivals):
         return "undecided"
     if not tuned:
         return "held"
+    had_a_chance = [rival.num_rates >= MIN_RATES and not rival.end_of_rates for rival in rivals]
     fewest = min(rival.num_rates for rival in rivals)
-    is_shown = all(map(_had_a_chance, rivals)) and ran[first].num_rates <= fewest
-    return "held" if is_shown else "not shown"
-
-
-def _had_a_chance(rate: Rate) -> bool:
-    return bool(rate.num_rates >= MIN_RATES and not rate.end_of_rates)
+    return "held" if all(had_a_chance) and ran[first].num_rates <= fewest else "not shown"
 
 
 claim(

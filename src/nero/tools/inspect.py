@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 
+from nero.core.presets import PRESETS
 from nero.layout import Description, describe
 from nero.layout.description import COLUMNS
 from nero.tools.arguments import CommandError, add_model_argument
@@ -15,6 +16,8 @@ _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``nero inspect``."""
     add_model_argument(parser)
+    parser.set_defaults(constraint=None)  # that of the preset
+    parser.add_argument("--preset", default="paper", choices=[*PRESETS])
     parser.add_argument(
         "--example",
         metavar="MODULE:CALLABLE",
@@ -33,7 +36,9 @@ def run(args: argparse.Namespace) -> None:
     model = load_model(args.model)
     example = None if args.example is None else load_example(args.example)
     try:
-        description = describe(model, constraint=args.constraint, example=example)
+        description = describe(
+            model, constraint=args.constraint, preset=args.preset, example=example
+        )
     except TypeError as error:  # a parameter that Nero refuses
         raise CommandError(str(error)) from error
     if args.json:

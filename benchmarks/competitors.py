@@ -48,6 +48,8 @@ COMPETITORS: Mapping[str, Competitor] = {
         partial(_peer, "Lamb", 0.05), state_copies=2, temporary_copies=1.5
     ),
     "madam": Competitor(lambda m: [baselines.Madam(m)], state_copies=2, temporary_copies=0.5),
+    "sgd-momentum-fused": CORE["sgd-momentum-fused"],
     "nero": CORE["nero"],
+    "nero-rows": CORE["nero-rows"],
     "nero-plain": CORE["nero-plain"],
 }

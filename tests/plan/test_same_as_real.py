@@ -15,7 +15,10 @@ from nero.tools.plan.shard import on_meta, shard_
 from nero.tools.plan.simulate import OPTIMIZERS, fake_ranks, plan, step_cost
 from tests.distributed.ranks import on_ranks
 
-MESHES = {"fsdp=2,tp=2": [*OPTIMIZERS], "replicate=2,fsdp=2": ["nero", "adamw", "lamb"]}
+MESHES = {
+    "fsdp=2,tp=2": [*OPTIMIZERS],
+    "replicate=2,fsdp=2": ["nero", "nero-rows", "adamw", "lamb"],
+}
 SMALL = partial(Llama, width=32, kv_width=16, hidden=48, num_layers=1, vocabulary=64)
 
 

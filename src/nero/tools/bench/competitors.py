@@ -43,7 +43,15 @@ COMPETITORS: Mapping[str, Competitor] = {
     "adamw-fused": Competitor(
         lambda m: [torch.optim.AdamW(m.parameters(), ADAM_LR, fused=True)], state_copies=2
     ),
+    "sgd-momentum-fused": Competitor(
+        lambda m: [torch.optim.SGD(m.parameters(), SGD_LR, momentum=0.9, fused=True)],
+        state_copies=1,
+        dtypes=(torch.float32,),  # torch's kernel spoils bfloat16 buffers
+    ),
     "nero": Competitor(lambda m: [Nero(m)]),
+    "nero-rows": Competitor(
+        lambda m: [Nero(m, preset="rows")], state_copies=1, dtypes=(torch.float32,)
+    ),
     "nero-fused": Competitor(lambda m: [Nero(m, fused=True)], why_not=_why_no_kernel),
     "nero-plain": Competitor(lambda m: [Nero(m, fused=False)], temporary_copies=0.5),
 }

@@ -23,6 +23,7 @@ from nero.tools.plan.shard import on_meta, shard_
 
 OPTIMIZERS: Mapping[str, Build] = {
     "nero": lambda model: [Nero(model)],
+    "nero-rows": lambda model: [Nero(model, preset="rows")],
     "adamw": lambda model: [torch.optim.AdamW(model.parameters())],
     "lamb": lambda model: [Lamb(model)],
     "muon": muon,

@@ -30,6 +30,7 @@ from nero.backends.cpu.memory import (
     pointer,
     precision,
     prefetch_block,
+    prefetch_momentum,
     read_at,
     size_of,
     store,
@@ -490,6 +491,7 @@ def _write_and_sum(
         m = momentum_row(mode, m_at + at * FLOAT, length)
         prefetch_block(w_at + at * size + AHEAD, like[0])
         prefetch_block(g_at + at * size + AHEAD, like[0])
+        prefetch_momentum(mode, m_at + at * FLOAT + AHEAD)
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(length):

@@ -101,6 +101,11 @@ def momentum_row(like, address, length):
     raise NotImplementedError
 
 
+def prefetch_momentum(like, address):
+    """Ask for the lines of one block of averages, if there are any."""
+    raise NotImplementedError
+
+
 def direction(g, m, i, a, b):
     """Return what a step goes along: ``g``, or ``a*g + b*m[i]``."""
     raise NotImplementedError
@@ -121,6 +126,13 @@ def _momentum_row_overload(like, address, length):
     if isinstance(like, types.NoneType):
         return lambda like, address, length: None
     return lambda like, address, length: numba.carray(pointer(address, np.float32(0)), (length,))
+
+
+@overload(prefetch_momentum)
+def _prefetch_momentum_overload(like, address):
+    if isinstance(like, types.NoneType):
+        return lambda like, address: None
+    return lambda like, address: prefetch_block(address, np.float32(0))
 
 
 @overload(direction)

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import pickle
 from typing import NoReturn
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from nero import Nero, Sphere, annotate, describe, param_groups
+from nero import LayoutError, Nero, Sphere, annotate, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
 
 
@@ -384,6 +385,8 @@ class TestMomentum:
             for param in (weight, other):
                 param.grad = torch.randn_like(param)
             optimizer.step()
+            has_average = "exp_avg" in optimizer.state[weight]
+            assert has_average == (momentum > 0)
         assert list(optimizer.state[weight]) == ["step", "num_skipped", "exp_avg", "exp_avg_norm"]
         assert optimizer.state[weight]["exp_avg"].any()
 
@@ -398,6 +401,42 @@ class TestMomentum:
             optimizer.step()
         assert torch.equal(weight.detach(), torch.full((2, 6), 0.5))
         torch.testing.assert_close(optimizer.state[weight]["exp_avg"], torch.full((2, 6), 0.19))
+
+    @pytest.mark.parametrize("fused", [False, None])
+    def test_an_average_that_fades_becomes_zero(self, fused):
+        weight = nn.Parameter(torch.randn(3, 6))
+        optimizer = Nero([weight], momentum=0.9, beta=0.9, nonfinite="propagate", fused=fused)
+        for step in range(1200):
+            weight.grad = torch.randn_like(weight) * (step < 3)
+            optimizer.step()
+        assert not optimizer.state[weight]["exp_avg"].any()
+        assert weight.isfinite().all()
+
+    @pytest.mark.parametrize("fused", [False, None])
+    def test_options_that_swap_their_state_are_heard(self, fused):
+        weight = nn.Parameter(torch.randn(3, 6))
+        optimizer = Nero([weight], momentum=0.9, fused=fused)
+        optimizer.param_groups[0].update(momentum=0.0, constraint="initial")
+        weight.grad = torch.randn_like(weight)
+        with pytest.raises(ValueError, match="need radius"):
+            optimizer.step()
+        other = Nero([weight], constraint="initial", fused=fused)
+        other.param_groups[0].update(momentum=0.9, constraint="balanced")
+        other.step()
+        assert other.state[weight]["exp_avg"].any()
+        assert weight.detach().norm(dim=1).tolist() == pytest.approx([1.0] * 3)
+
+    def test_a_checkpoint_in_another_memory_order_keeps_the_kernel(self):
+        conv = nn.Conv2d(4, 3, 3, bias=False).to(memory_format=torch.channels_last)
+        plain = nn.Conv2d(4, 3, 3, bias=False)
+        plain.weight.grad = torch.randn_like(plain.weight)
+        saved = Nero(plain, momentum=0.9)
+        saved.step()
+        optimizer = Nero(conv, momentum=0.9)
+        optimizer.load_state_dict(saved.state_dict())
+        state = optimizer.state[conv.weight]["exp_avg"]
+        assert state.stride() == conv.weight.stride()
+        assert torch.equal(state, saved.state[plain.weight]["exp_avg"])
 
     def test_an_older_checkpoint_loads_into_it(self):
         model = nn.Linear(6, 4)
@@ -446,6 +485,30 @@ class TestPresets:
         overrides = {"role=embedding": {"constraint": "norm"}}
         optimizer = Nero(self.model(), preset="rows", overrides=overrides)
         assert optimizer.param_groups[0]["constraint"] == Sphere(centre=False)
+
+    def test_an_embedding_that_is_the_output_layer_too_keeps_norm_one(self):
+        model = nn.Sequential(nn.Embedding(10, 16), nn.Linear(16, 10, bias=False))
+        model[1].weight = model[0].weight
+        (group,) = Nero(model, preset="rows").param_groups
+        assert (group["role"], group["constraint"]) == ("neuron", Sphere())
+
+    def test_it_is_for_the_whole_optimizer(self):
+        with pytest.raises(ValueError, match="for the whole optimizer"):
+            Nero(self.model(), overrides={"*": {"preset": "rows"}})
+
+    def test_a_pickle_keeps_it(self):
+        optimizer = pickle.loads(pickle.dumps(Nero(self.model(), preset="rows")))
+        optimizer.add_param_group(
+            {"params": [nn.Parameter(torch.randn(4, 9))], "role": "embedding"}
+        )
+        assert optimizer.param_groups[-1]["constraint"] == Sphere(radius="sqrt_dim")
+
+    def test_a_role_is_no_name(self):
+        model = self.model()
+        with pytest.raises(LayoutError, match="matches no parameter"):
+            Nero(model, overrides={"*embedding*": {"lr": 0.1}})
+        with pytest.raises(LayoutError, match="the roles are: embedding, neuron, bias"):
+            Nero(model, overrides={"role=gain": {"lr": 0.1}})
 
     def test_bare_parameters_have_it_too(self):
         params = [*annotate(self.model()).parameters()]

@@ -6,6 +6,7 @@ paper's bias update.
 """
 
 import math
+import sys
 from dataclasses import dataclass, field
 
 FREE = None
@@ -96,6 +97,8 @@ class Parameter:
         # m <- mu*m + (1-mu)*g, and then along mu*m + (1-mu)*g: not in the paper
         mu = self.momentum
         self.average_grad[i] = mu * self.average_grad[i] + (1 - mu) * g
+        if abs(self.average_grad[i]) < sys.float_info.min:  # a denormal would never become zero
+            self.average_grad[i] = 0.0
         return mu * self.average_grad[i] + (1 - mu) * g
 
     def _average(self, which: int, grad_sq: float) -> float:

@@ -194,6 +194,8 @@ def average_grad(exp_avg: Tensor, grad: Tensor, turn: Turn, hyper: Hyper) -> Ten
         hyper: the options.
     """
     new = torch.add((1 - hyper.momentum) * grad.to(exp_avg.dtype), exp_avg, alpha=hyper.momentum)
+    # A denormal would round to itself from step to step, and never to zero.
+    new = torch.where(new.abs() < torch.finfo(new.dtype).tiny, 0.0, new)
     return torch.where(turn.is_written, new, exp_avg)
 
 

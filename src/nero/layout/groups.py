@@ -12,7 +12,9 @@ from nero.core.warn import warn_user
 from nero.layout.infer import NamedLayout, infer_layouts
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
-"""Ordered pairs of a name pattern and group options."""
+"""Ordered pairs of a name pattern, or of a role, and group options."""
+
+_ROLE = "role="  # begins a pattern that is none of names
 
 
 def param_groups(
@@ -73,8 +75,7 @@ def resolve(
     overrides = override_pairs(overrides)
     resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
     for found in infer_layouts(model, example):
-        called = found.name, *found.other_names, f"role={found.layout.role}"
-        index = _first_match(called, overrides)
+        index = _first_match((found.name, *found.other_names), found.layout.role, overrides)
         options: dict[str, Any] = {}
         if index is not None:
             found, options = _override(found, *overrides[index])
@@ -85,10 +86,13 @@ def resolve(
     matched = {index for _, index, _ in resolved}
     for index, (pattern, _) in enumerate(overrides):
         if index not in matched:
-            names = ", ".join(found.name for found, _, _ in resolved)
+            what = "role" if pattern.startswith(_ROLE) else "name"
+            words = [
+                found.layout.role if what == "role" else found.name for found, _, _ in resolved
+            ]
             raise LayoutError(
                 f"override pattern {pattern!r} matches no parameter, or only parameters that an "
-                f"earlier pattern took; the names are: {names}"
+                f"earlier pattern took; the {what}s are: {', '.join(dict.fromkeys(words))}"
             )
     return resolved
 
@@ -110,10 +114,13 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _first_match(
-    names: Sequence[str], overrides: Sequence[tuple[str, Mapping[str, Any]]]
+    names: Sequence[str], role: str, overrides: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> int | None:
     for index, (pattern, _) in enumerate(overrides):
-        if any(fnmatch.fnmatchcase(name, pattern) for name in names):
+        if pattern.startswith(_ROLE):
+            if pattern == _ROLE + role:
+                return index
+        elif any(fnmatch.fnmatchcase(name, pattern) for name in names):
             return index
     return None
 

@@ -44,7 +44,8 @@ class _Found(NamedTuple):
 def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
     """Return the layout of every parameter, in the order of ``model.named_parameters()``.
 
-    Where modules tie a parameter, its first owner gives the role; all must agree on the dims.
+    Where modules tie a parameter, all must agree on the dims; its first owner gives the role, but an
+    embedding that is a layer of neurons as well has the role of one.
 
     Args:
         model: the model; it is only read.
@@ -71,8 +72,10 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
         if first is None:
             found[param] = NamedLayout(name, param, layout, reason, is_guess=is_guess)
             continue
+        is_layer = {first.layout.role, layout.role} == {"embedding", "neuron"}
         found[param] = replace(
             first,
+            layout=replace(first.layout, role="neuron") if is_layer else first.layout,
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
             conflict=first.conflict

@@ -145,8 +145,8 @@ class RelativeOptimizer(Optimizer):
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
         """Change, in place, a parameter that the optimiser has not seen before."""
 
-    def _role_options(self, role: str | None) -> Mapping[str, Any]:
-        """Return options that parameters of a role have unless their group says otherwise."""
+    def _role_options(self, group: Group) -> Mapping[str, Any]:
+        """Return options that parameters of a group's role have unless it says otherwise."""
         return {}
 
     def _check_group(self, group: Group) -> None:
@@ -170,7 +170,7 @@ class RelativeOptimizer(Optimizer):
             # Everything is checked before anything is projected.
             for part in with_layouts([param_group]) if is_group else [param_group]:
                 if is_group:
-                    part = {**self._role_options(part.get("role")), **part}
+                    part = {**self._role_options(part), **part}
                 super().add_param_group(named_like(self.param_groups, part))
                 group = self.param_groups[-1]
                 warn_ignored(group, self.option_hints)
@@ -325,7 +325,7 @@ class RelativeOptimizer(Optimizer):
             return None
         if grad is not None and grad.layout != torch.strided:
             raise_sparse(param_name(group, place))
-        if len(state) != len(known.state_keys):
+        if tuple(state) != known.state_keys:
             state = self._needed_state(state, known, param_name(group, place))
         update = Update(
             param, grad, state, known.neurons, known.hyper, lr, position, known.backend  # type: ignore[arg-type]
@@ -354,19 +354,22 @@ class RelativeOptimizer(Optimizer):
         return state
 
     def _needed_state(self, state: State, known: Resolved, name: str) -> State:
-        """Return the state that a step needs, of all that there is; what starts at zero starts now."""
+        """Return the state that a step needs, of all that there is.
+
+        What starts at zero starts now, and what has the parameter's size goes when nothing needs it.
+        """
+        specs = self.state_specs
         missing = [key for key in known.state_keys if key not in state]
         for key in missing:
-            if self.state_specs[key].initial is not None:
+            if specs[key].initial is not None:
                 raise ValueError(
                     f"{name}: its options have changed to some that need {key}, which is known only to "
                     "an optimizer that is built with them"
                 )
-        if missing:
-            fresh = self._new_state(known.param, known)
-            made = {**state, **{key: fresh[key] for key in missing}}
-            state.clear()
-            state.update((key, made[key]) for key in self.state_specs if key in made)
+        kept = {k: v for k, v in state.items() if k in known.state_keys or _is_small(specs[k])}
+        made = {**kept, **self._new_state(known.param, known, missing)}
+        state.clear()
+        state.update((key, made[key]) for key in specs if key in made)
         return {key: state[key] for key in known.state_keys}
 
     def _group_options(self, group: Group) -> tuple[Any, ...]:
@@ -389,11 +392,13 @@ class RelativeOptimizer(Optimizer):
             is_viewed=is_sharded(param) or neurons.num_groups > 1,
         )
 
-    def _new_state(self, param: Tensor, known: Resolved) -> State:
-        """Make the state of a parameter, as it is declared."""
+    def _new_state(
+        self, param: Tensor, known: Resolved, keys: Sequence[str] | None = None
+    ) -> State:
+        """Make the state of a parameter, as it is declared; all of it, or these keys."""
         neurons = known.neurons
         state: State = {}
-        for key in known.state_keys:
+        for key in known.state_keys if keys is None else keys:
             spec = self.state_specs[key]
             dtype = spec.dtype or working_dtype(param.dtype)
             if spec.initial is not None:
@@ -410,6 +415,10 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
+
+
+def _is_small(spec: StateSpec) -> bool:
+    return spec.shape != "per element"
 
 
 def as_groups(params: Any, overrides: Overrides = (), example: Any = None) -> Any:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS
+from nero.core.sharding import is_sharded
 from nero.core.spec import StateSpec
 from nero.core.sphere import as_constraint
 
@@ -169,5 +170,8 @@ def restored_state(
                 f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
                 f"model's layout needs shape {tuple(tensor.shape)}"
             )
-        restored[key] = value.detach().to(tensor.device, tensor.dtype, copy=True)
+        loaded = value.detach().to(tensor.device, tensor.dtype, copy=True)
+        if loaded.stride() != tensor.stride() and not is_sharded(loaded):
+            loaded = torch.empty_like(tensor).copy_(loaded)  # in the memory order that kernels walk
+        restored[key] = loaded
     return restored

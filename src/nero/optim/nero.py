@@ -161,6 +161,11 @@ class Nero(RelativeOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._reset()
+        if "defaults" in state:  # of a pickle, which may be older than an option
+            defaults = {**Hyper._field_defaults, "preset": "paper", **state["defaults"]}
+            if defaults["constraint"] == DEFAULT:
+                defaults["constraint"] = DEFAULT  # itself, which tells it from a choice
+            state = {**state, "defaults": defaults}
         super().__setstate__(state)
 
     def _reset(self) -> None:
@@ -199,8 +204,14 @@ class Nero(RelativeOptimizer):
                 "the fastest implementation that there is"
             )
 
-    def _role_options(self, role: str | None) -> Mapping[str, Any]:
-        options = dict(find_preset(self.defaults["preset"]).by_role.get(role or "", {}))
+    def _role_options(self, group: Group) -> Mapping[str, Any]:
+        preset = self.defaults["preset"]
+        if group.get("preset", preset) != preset:
+            raise ValueError(
+                f"a group has preset={group['preset']!r}, but a preset is for the whole optimizer, and "
+                f"this one has {preset!r}; set the options of the group themselves"
+            )
+        options = dict(find_preset(preset).by_role.get(group.get("role") or "", {}))
         if self.defaults["constraint"] is not DEFAULT:
             options.pop("constraint", None)
         return options

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from nero.core.neurons import neurons_from_options
+from nero.core.presets import PRESETS
 from nero.core.sharding import to_local
 from nero.core.sphere import Sphere, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
@@ -27,6 +28,12 @@ from nero.optim.projection import ranks_share
 Group: TypeAlias = Mapping[str, Any]
 
 DEFAULT = Sphere()
+_OF_PRESETS = [
+    options["constraint"]
+    for preset in PRESETS.values()
+    for options in preset.by_role.values()
+    if "constraint" in options
+]
 """The constraint of whoever chose none: equal to `BALANCED`, but another object, so that a choice shows."""
 MIN_CHANGE = 0.1  # by less, relatively, rounded and averaged weights are off the constraint
 MIN_LAYERS = 4  # of a child that is judged by itself
@@ -61,6 +68,11 @@ class Layer:
         return weight.flatten(len(neuron_dims)).flatten(0, -2).cpu()
 
 
+def _is_default(constraint: Any) -> bool:
+    """Whether nobody chose it: it is what an optimiser has by default, or a preset brings along."""
+    return any(constraint is one for one in (DEFAULT, *_OF_PRESETS))
+
+
 def layers_of(
     groups: Iterable[Group], constraint: Sphere | None = None, *, known: Container[Tensor] = ()
 ) -> list[Layer]:
@@ -75,7 +87,7 @@ def layers_of(
     """
     layers = []
     for group in groups:
-        if group.get("constraint", constraint) is not DEFAULT:
+        if not _is_default(group.get("constraint", constraint)):
             continue
         names = group.get("param_names") or [""] * len(group["params"])
         for name, param in zip(names, group["params"], strict=True):

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+SMALLEST = np.float32(1.1754944e-38)  # normal; averages below it count as zero
 BLOCK = 128  # weights summed in float32 before they are added up in float64
 
 
@@ -148,7 +149,8 @@ def _advance_overload(g, m, i, c, mu):
         return lambda g, m, i, c, mu: None
 
     def average(g, m, i, c, mu):
-        m[i] = c * g + mu * m[i]
+        new = np.float32(c * g + mu * m[i])
+        m[i] = new if not abs(new) < SMALLEST else np.float32(0)  # NaN stays
 
     return average
 

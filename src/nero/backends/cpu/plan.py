@@ -218,7 +218,7 @@ class Table:
 
         self.stored_as = _STORED_AS[dtype]
         self.mode = 1 if has_momentum else None  # kernels are compiled for each
-        _announce(self.stored_as)
+        _announce(self.stored_as, has_momentum)
         from nero.backends.cpu import kernel as kernels
 
         self.kernel: Callable[..., None] = getattr(kernels, kernel)
@@ -321,9 +321,10 @@ def _cut(
 
 
 @lru_cache(maxsize=8)
-def _announce(stored_as: str) -> None:
+def _announce(stored_as: str, has_momentum: bool) -> None:
     logging.getLogger("nero").info(
-        f"preparing the CPU kernel for weights stored as {stored_as}: unless numba has kept it on disk, "
+        f"preparing the CPU kernel for weights stored as {stored_as}"
+        f"{', with momentum' if has_momentum else ''}: unless numba has kept it on disk, "
         "it is compiled now, which takes some seconds"
     )
 

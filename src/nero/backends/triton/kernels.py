@@ -46,6 +46,8 @@ _, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOC
 # The float64 thresholds of turn_neurons.
 FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
+# Averages below the smallest normal number count as zero.
+SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
 NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
 
 
@@ -129,7 +131,7 @@ def _neurons(
     LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU).to(WORK)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
     if ALIGNED:  # what 128-bit loads need to know
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
@@ -208,14 +210,16 @@ def _direction(averages, g, mask, mu, MOMENTUM: tl.constexpr):
     d, m = g, g
     if MOMENTUM:
         m = tl.load(averages, mask, 0.0)
-        d = (1 - mu * mu) * g + mu * mu * m
+        d = (1 - mu * mu).to(g.dtype) * g + (mu * mu).to(g.dtype) * m
     return d, m
 
 
 @triton.jit
 def _write_average(averages, g, m, mask, mu, MOMENTUM: tl.constexpr):
     if MOMENTUM:
-        tl.store(averages, (1 - mu) * g + mu * m, mask=mask)
+        new = (1 - mu).to(g.dtype) * g + mu.to(g.dtype) * m
+        smallest = SMALLEST_64 if g.dtype == tl.float64 else SMALLEST_32
+        tl.store(averages, tl.where(tl.abs(new) < smallest, 0.0, new), mask=mask)
 
 
 @triton.jit
@@ -277,7 +281,7 @@ def _elements(
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU).to(WORK)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU)
     d, m = _direction(averages + i, g, mask, mu, MOMENTUM)
     average = _average(row, number, i, mask, d.to(tl.float64) * d.to(tl.float64), WORK)
     lr, scale = tl.load(factor), tl.load(_address(row, SCALE, WORK)).to(tl.float64)

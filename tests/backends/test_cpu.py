@@ -1,11 +1,13 @@
 """The CPU kernel against the plain backend, and its manners as a guest in somebody's process."""
 
 import copy
+import hashlib
 import logging
 import math
 import multiprocessing
 import threading
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -602,3 +604,11 @@ def test_a_compiled_training_step_has_the_kernel_inside():
     for p, q in zip(*(model.parameters() for model in models), strict=True):
         # Inductor's gradients differ from eager ones in the last bits.
         torch.testing.assert_close(p, q, rtol=0, atol=1e-5)
+
+
+def test_compiled_code_is_not_kept_beyond_a_change_of_memory():
+    """numba's cache asks for the content of kernel.py alone."""
+    from nero.backends.cpu import kernel, memory  # they import numba
+
+    digest = hashlib.sha256(Path(memory.__file__).read_bytes()).hexdigest()[: len(kernel.MEMORY)]
+    assert digest == kernel.MEMORY, f'write MEMORY = "{digest}" into kernel.py'

@@ -2,12 +2,13 @@
 
     python examples/late_spike.py --out docs/images/late-spike.png
 
-The lab's perceptron of five layers (`nero-lab run mnist-reparam --optimizer nero`) learns MNIST three
-times: at a constant rate, at one that falls to zero, and at a constant rate with a shorter memory. A
-monitor looks at every step. Needs `nero-lab`; MNIST is read from `$NERO_DATA`, or fetched.
+The lab's perceptron of five layers (`nero-lab run mnist-reparam --optimizer nero --set biases=True`) learns
+MNIST three times: at a constant rate, at one that falls to zero, and at a constant rate with a shorter
+memory. A monitor looks at every step. Needs `nero-lab`; MNIST is read from `$NERO_DATA`, or fetched.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ def train(
     """Train the perceptron, and watch every step."""
     torch.manual_seed(0)
     recipe = MNIST_REPARAM.recipes[scale]
+    recipe = replace(recipe, options={**recipe.options, "biases": True})
     experiment = MNIST_REPARAM.build(Setting(recipe, seed=0, data_dir=data_dir))
     optimizer = Nero(experiment.players["model"], lr=LR, beta=beta)
     num_steps = recipe.epochs * experiment.steps_per_epoch

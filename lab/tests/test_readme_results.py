@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from made_up_runs import best_of, judge, read_results
 
+from nero_lab.report import paper
 from nero_lab.report.runs import Results
 from nero_lab.report.tables import MODERN_TASK
 
@@ -24,7 +25,8 @@ ROWS = {
     "best-multi30k": "Multi30k: Nero is the best of four",
     "out-of-the-box": "The default rate of 0.01 is near the best",
     "best-pong": "Pong: Nero is the best of four",
-    "deep": "Only Nero trains 100 plain layers",
+    "deep": "100 plain layers, the authors' setting: only Nero trains",
+    "deep-tuned": "100 plain layers, all tuned from He initialisation: only Nero trains",
 }
 SCORES = {
     ("best-cifar-vgg11", "cifar-vgg11", ".1f"): {
@@ -47,9 +49,16 @@ SCORES = {
     },
     ("best-multi30k", "multi30k", ".2f"): {"nero": "Nero {}", "adam": "Adam {}"},
     ("best-pong", "pong", ".1f"): {"nero": "Nero {}", "adam": "Adam {}"},
+    ("deep-tuned", "mnist-deep", ".2f"): {
+        **{"nero": "Nero {}", "lamb": "LAMB {}", "adam": "Adam {}", "sgd": "SGD {}"}
+    },
 }
 TODAY = {
-    **{"muon": "Muon", "schedule-free": "Schedule-Free AdamW", "adamw": "AdamW"},
+    **{
+        "muon": "Muon",
+        "schedule-free": "Schedule-Free AdamW",
+        "adamw": "AdamW",
+    },
     **{"nero": "Nero at lr 0.1, its best rate", "prodigy": "Prodigy"},
     "sgd-momentum": "SGD with momentum",
 }
@@ -71,7 +80,7 @@ def row(title: str) -> list[str]:
 def test_verdict_is_that_of_the_report(key: str) -> None:
     judgement = judge(RECORDS, key)
     _, seeds, verdict = row(ROWS[key])
-    assert verdict.strip("*").removeprefix("withdrawn: ") == judgement.outcome
+    assert verdict == judgement.outcome
     assert seeds == str(judgement.num_seeds)
 
 
@@ -87,16 +96,38 @@ def test_scores_are_those_of_the_records(
 def test_comparison_with_today_is_that_of_the_records(results: dict[str, Results]) -> None:
     for optimizer, title in TODAY.items():
         assert row(title) == [f"{best_of(results[MODERN_TASK], optimizer).mean:.2f}"]
-    default = results[MODERN_TASK].rate("nero", 0.01)
-    assert default is not None
-    assert row("Nero at its default of 0.01") == [f"{default.mean:.2f}"]
+    for optimizer, lr, title in (
+        ("nero", 0.01, "Nero at its default of 0.01"),
+        ("nero-rows", 0.03, 'Nero, `preset="rows"`, at its default of 0.03'),
+    ):
+        default = results[MODERN_TASK].rate(optimizer, lr)
+        assert default is not None
+        assert default.num_seeds == 3
+        assert row(title) == [f"{default.mean:.2f}"]
 
 
 @pytest.mark.parametrize(
-    ("task", "title"), [("cifar-resnet18", "ResNet-18"), ("cifar-vgg11", "VGG-11")]
+    ("task", "title"),
+    [
+        ("cifar-resnet18", "ResNet-18"),
+        ("cifar-vgg11", "VGG-11"),
+        ("mnist-deep", "100-layer perceptron"),
+    ],
 )
 def test_sizes_are_those_of_the_records(task: str, title: str, results: dict[str, Results]) -> None:
     full = results[task].task.paper_parameters
     assert full is not None
-    (ours,) = set(results[task].runs.num_parameters)
+    ours = results[task].runs.num_parameters.min()  # others were run at full width
     assert row(title) == [f"{ours:,}", f"{full / 1e6:.1f}M"]
+
+
+@pytest.mark.parametrize("step", [20, 40, 80])
+def test_the_reparameterised_curve_is_the_authors(step: int, results: dict[str, Results]) -> None:
+    found = results["mnist-reparam"]
+    rate = found.rate("adam-momentum", 0.01, "sigma-100")
+    steps = found.records.steps
+    ours = steps[steps.run.isin(found.runs_of(rate).index) & (steps.step == step)]
+    assert len(ours) == 3
+    theirs = paper.best_curves("mnist-reparam", "train_accuracy").query(f"x == {step}")
+    (mean,) = theirs[theirs.variant == "sigma-100"]["mean"]
+    assert ours.accuracy.mean() == pytest.approx(mean, abs=0.05)

@@ -51,8 +51,8 @@ RECORD = np.dtype(
         ("lr", np.float64),
     ]
 )
-# numba keeps what it compiled as long as this file is the same, and looks at no other: so the file says which
-# `memory` it was compiled with.
+# numba keeps what it compiled as long as this file is the same, and looks at no other: so it says here
+# which `memory` was compiled with it.
 MEMORY = "620e4c3438a7"  # the first digits of its SHA-256
 WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
 NUM_SUMS = 5

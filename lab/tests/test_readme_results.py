@@ -54,11 +54,7 @@ SCORES = {
     },
 }
 TODAY = {
-    **{
-        "muon": "Muon",
-        "schedule-free": "Schedule-Free AdamW",
-        "adamw": "AdamW",
-    },
+    **{"muon": "Muon", "schedule-free": "Schedule-Free AdamW", "adamw": "AdamW"},
     **{"nero": "Nero at lr 0.1, its best rate", "prodigy": "Prodigy"},
     "sgd-momentum": "SGD with momentum",
 }

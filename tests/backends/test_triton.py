@@ -61,7 +61,7 @@ def test_kernels_compile(target, dtype, stochastic, momentum, wide_load):
         (
             step_kernel,
             {"tiles": "*i32"},
-            {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "MOMENTUM": momentum},
+            {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "HAS_MOMENTUM": momentum},
         ),
     ]:
         signature = {**table, **more, **dict.fromkeys(constants, "constexpr")}

@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         "geometry-other-grad-strides",
         GEOMETRY,
-        "if strides != grad.stride() and not _same_memory(shape, strides, grad.stride()):",
+        "if strides != other.stride() and not _same_memory(shape, strides, other.stride()):",
         "if False:",
         ("tests/backends/test_geometry.py",),
     ),

@@ -353,8 +353,8 @@ def test_sparse_gradient_is_a_clear_error():
 
 def test_unknown_keyword_is_rejected():
     """A: rejected. P: swallowed."""
-    with pytest.raises(TypeError, match="momentum"):
-        Nero(nn.Linear(3, 2), momentum=0.9)
+    with pytest.raises(TypeError, match="nesterov"):
+        Nero(nn.Linear(3, 2), nesterov=True)
 
 
 def test_maximize_leaves_the_gradient_alone():

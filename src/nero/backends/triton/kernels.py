@@ -33,7 +33,7 @@ OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_s
 INNER_STRIDE, POSITION = _columns(INTEGERS, "inner_stride", "position")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
 BETA, LOG_BETA, TARGET = _columns(NUMBERS, "beta", "log_beta", "target")
-BIAS_SCALE, GAIN_PENALTY, MU = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
+BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE = tl.constexpr(_PROPAGATE)
 ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
@@ -78,7 +78,7 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
 @triton.jit
 def step_kernel(
     table, numbers, factors, seeds, tiles,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
 ):  # fmt: skip
     """Update one tile: weights, averages and the count of skipped neurons."""
     program = tl.program_id(0)
@@ -91,32 +91,36 @@ def step_kernel(
     seed = tl.load(seeds + tensor)
     kind = tl.load(row + KIND)
     if kind == ELEMENTS:
-        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, MOMENTUM)
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, HAS_MOMENTUM)
     elif kind == SHORT:
         _neurons(
-            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
+            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
     elif kind == MIDDLE:
         _neurons(
-            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
+            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
     elif kind == WIDE:
         _neurons(
-            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
+            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
     elif kind == LONG:
         _neurons(
-            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK, DTYPE, STOCHASTIC, MOMENTUM,
+            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
     elif kind == COLUMNS:
         _neurons(
             row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK,
-            DTYPE, STOCHASTIC, MOMENTUM,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
     elif kind == STRIDED:
         _neurons(
             row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK,
-            DTYPE, STOCHASTIC, MOMENTUM,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM,
         )  # fmt: skip
 
 
@@ -124,14 +128,14 @@ def step_kernel(
 def _neurons(
     row, number, factor, seed, tile,
     WALK: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
 ):  # fmt: skip
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     IS_ROWS: tl.constexpr = WALK <= LONG
     LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MOMENTUM)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
     if ALIGNED:  # what 128-bit loads need to know
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
@@ -154,13 +158,13 @@ def _neurons(
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     offset, mask = _block(0, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
     w, g = _read(weights + offset, grads + offset, mask, sign, penalty, WORK)
-    d, m = _direction(averages + offset, g, mask, mu, MOMENTUM)
+    d, m = _direction(averages + offset, g, mask, mu, HAS_MOMENTUM)
     gg, wg, sg, sw, ww = _sums(w, d)
     if LOOPS:
         for i in range(BLOCK, fan_in, BLOCK):
             more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
             w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            d_more, _ = _direction(averages + more, g_more, exists, mu, MOMENTUM)
+            d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
             gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, d_more)
             gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
             sw, ww = sw + sw_more, ww + ww_more
@@ -170,14 +174,14 @@ def _neurons(
     )
 
     _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
-    _write_average(averages + offset, g, m, mask & written, mu, MOMENTUM)
+    _write_average(averages + offset, g, m, mask & written, mu, HAS_MOMENTUM)
     if LOOPS:
         for i in range(BLOCK, fan_in, BLOCK):
             more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
             w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            d_more, m_more = _direction(averages + more, g_more, exists, mu, MOMENTUM)
+            d_more, m_more = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
             _write(weights, w_more, d_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC)
-            _write_average(averages + more, g_more, m_more, exists & written, mu, MOMENTUM)
+            _write_average(averages + more, g_more, m_more, exists & written, mu, HAS_MOMENTUM)
 
 
 @triton.jit
@@ -205,18 +209,18 @@ def _read(weights, grads, mask, sign, penalty, WORK: tl.constexpr):
 
 
 @triton.jit
-def _direction(averages, g, mask, mu, MOMENTUM: tl.constexpr):
+def _direction(averages, g, mask, mu, HAS_MOMENTUM: tl.constexpr):
     # What the step goes along, and the average of the gradient before it, if there is one.
     d, m = g, g
-    if MOMENTUM:
+    if HAS_MOMENTUM:
         m = tl.load(averages, mask, 0.0)
         d = (1 - mu * mu).to(g.dtype) * g + (mu * mu).to(g.dtype) * m
     return d, m
 
 
 @triton.jit
-def _write_average(averages, g, m, mask, mu, MOMENTUM: tl.constexpr):
-    if MOMENTUM:
+def _write_average(averages, g, m, mask, mu, HAS_MOMENTUM: tl.constexpr):
+    if HAS_MOMENTUM:
         new = (1 - mu).to(g.dtype) * g + mu.to(g.dtype) * m
         smallest = SMALLEST_64 if g.dtype == tl.float64 else SMALLEST_32
         tl.store(averages, tl.where(tl.abs(new) < smallest, 0.0, new), mask=mask)
@@ -272,7 +276,7 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
 @triton.jit
 def _elements(
     row, number, factor, seed, tile,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, MOMENTUM: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
 ):  # fmt: skip
     # turn_elements and apply_turn
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
@@ -281,15 +285,15 @@ def _elements(
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MU)
-    d, m = _direction(averages + i, g, mask, mu, MOMENTUM)
+    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MOMENTUM)
+    d, m = _direction(averages + i, g, mask, mu, HAS_MOMENTUM)
     average = _average(row, number, i, mask, d.to(tl.float64) * d.to(tl.float64), WORK)
     lr, scale = tl.load(factor), tl.load(_address(row, SCALE, WORK)).to(tl.float64)
     k = lr * scale * tl.sqrt(tl.load(factor + 1)) / tl.where(average != 0, average, 1.0)
     q = (-k).to(WORK)
     written = _finish(row, i, mask, _is_finite(q), average.to(WORK), WORK)
     _write(weights, w, d, 1.0, q, 0.0, i, mask & (d != 0) & written, seed, DTYPE, STOCHASTIC)
-    _write_average(averages + i, g, m, mask & written, mu, MOMENTUM)
+    _write_average(averages + i, g, m, mask & written, mu, HAS_MOMENTUM)
 
 
 @triton.jit

@@ -204,7 +204,7 @@ def _run(table: _Table, launch: _Launch) -> None:
             table.tiles,
             DTYPE=getattr(tl, str(launch.dtype).removeprefix("torch.")),
             STOCHASTIC=launch.stochastic,
-            MOMENTUM=launch.momentum,
+            HAS_MOMENTUM=launch.momentum,
             **_COMPILATION,
         )
 

@@ -75,6 +75,13 @@ def write_run(
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def write_times(path: Path, task: str, seconds: Mapping[str, Sequence[float]], **more: Any) -> None:
+    """Write the quartiles of a step by optimiser, as ``nero-lab time`` does on an idle machine."""
+    times = {"task": task, "scale": "cpu", "changes": "", "load_of_others": 0.01}
+    hardware = {"device": "a CPU", "threads": 1}
+    path.write_text(json.dumps({**times, "hardware": hardware, "seconds": seconds, **more}))
+
+
 def write_finals(
     folder: Path, task: str, finals: Mapping[str, Sequence[float]], *, scale: str = "cpu"
 ) -> None:

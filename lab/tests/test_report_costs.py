@@ -1,19 +1,12 @@
 """What scores cost: steps to a target, time and bytes."""
 
-import json
 import math
 from pathlib import Path
 
-from made_up_runs import read_results, write_finals, write_run
+from made_up_runs import read_results, write_finals, write_run, write_times
 
 from nero_lab.report.costs import costs, draw
 from nero_lab.runner.config import RunConfig
-
-
-def write_times(folder: Path, seconds: dict[str, list[float]]) -> None:
-    times = {"task": "cifar-resnet18", "scale": "cpu", "changes": "", "load_of_others": 0.0}
-    times["hardware"] = {"device": "a CPU", "threads": 1}
-    (folder / "times.json").write_text(json.dumps({**times, "seconds": seconds}))
 
 
 def test_steps_to_the_last_score_of_adam(tmp_path: Path) -> None:
@@ -24,7 +17,8 @@ def test_steps_to_the_last_score_of_adam(tmp_path: Path) -> None:
         "lamb": [40.0, 35.0, 30.0],
     }.items():
         write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", optimizer), curve)
-    write_times(tmp_path, {"nero": [0.1, 0.2, 0.3], "adam": [0.2, 0.4, 0.5]})
+    seconds = {"nero": [0.1, 0.2, 0.3], "adam": [0.2, 0.4, 0.5]}
+    write_times(tmp_path / "times.json", "cifar-resnet18", seconds)
     (found,) = costs(read_results(tmp_path)["cifar-resnet18"])
     assert (found.reference, found.target) == ("adam", 20.0)
     table = found.table.set_index("optimizer")

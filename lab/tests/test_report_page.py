@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from made_up_runs import best_of, read_results, write_finals, write_run
+from made_up_runs import best_of, read_results, write_finals, write_run, write_times
 
 from nero_lab.cli.arguments import parse
 from nero_lab.engine import records
@@ -105,10 +105,7 @@ def test_comment_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
 
 def test_time_of_a_step_is_what_was_timed(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"nero": (10.0,), "sgd": (14.0,)})
-    times = {"task": "cifar-vgg11", "scale": "cpu", "changes": "", "load_of_others": 0.01}
-    times["seconds"] = {"nero": [0.2, 0.25, 0.3]}
-    times["hardware"] = {"device": "a CPU", "threads": 1}
-    (tmp_path / "times.json").write_text(json.dumps(times))
+    write_times(tmp_path / "times.json", "cifar-vgg11", {"nero": [0.2, 0.25, 0.3]})
     table = final_table(read_results(tmp_path)["cifar-vgg11"])
     assert table["time per step"].tolist() == ["250 ms", NOTHING]
     write_report(tmp_path, tmp_path / "out")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up_runs import write_times
 
 from nero_lab.cli import main
 from nero_lab.report.times import StepTimes, read_times
@@ -49,14 +50,11 @@ def test_a_busy_machine_is_refused(
 
 
 def test_times_of_a_busy_machine_and_foreign_files_are_not_read(tmp_path: Path) -> None:
-    times = {"task": "pong", "scale": "cpu", "changes": "", "seconds": {"nero": [1, 2, 3]}}
-    times["hardware"] = {"device": "a CPU", "threads": 1}
-    for name, text in {
-        "idle-times.json": json.dumps({**times, "load_of_others": 0.04}),
-        "busy-times.json": json.dumps({**times, "changes": "busy", "load_of_others": 0.4}),
-        "other-times.json": "[]",
-    }.items():
-        (tmp_path / name).write_text(text)
+    seconds = {"nero": [1, 2, 3]}
+    write_times(tmp_path / "idle-times.json", "pong", seconds, load_of_others=0.04)
+    busy = {"changes": "busy", "load_of_others": 0.4}
+    write_times(tmp_path / "busy-times.json", "pong", seconds, **busy)
+    (tmp_path / "other-times.json").write_text("[]")
     found, skipped = read_times(tmp_path)
     assert found == {("pong", "cpu", ""): StepTimes({"nero": 2.0}, "a CPU, threads: 1")}
     assert {path.name for path in skipped} == {"busy-times.json", "other-times.json"}

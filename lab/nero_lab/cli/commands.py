@@ -53,18 +53,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from nero_lab.engine.errors import ConfigError, DataError, in_one_line
-    from nero_lab.runner import RunConfig, run
+    from nero_lab.runner import run
 
-    config = RunConfig(
-        task=args.task,
-        scale=args.scale,
-        optimizer=args.optimizer,
-        lr=args.lr,
-        seed=args.seed,
-        variant=args.variant,
-        options=dict(args.set),
-        epochs=args.epochs,
-    )
+    config = _config(args, args.optimizer, lr=args.lr, seed=args.seed)
     try:
         record = run(config, _run_dirs(args))
     except (ConfigError, DataError, OSError):
@@ -100,26 +91,13 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _time(args: argparse.Namespace) -> int:
-    from nero_lab.data.files import default_data_dir
     from nero_lab.engine.errors import ConfigError
-    from nero_lab.runner import RunConfig
     from nero_lab.runner.timing import time_steps, write_times
 
     if args.rounds < 2:
         raise ConfigError(f"quartiles need at least two rounds, not {args.rounds}")
-    configs = [
-        RunConfig(
-            args.task,
-            args.scale,
-            optimizer,
-            variant=args.variant,
-            options=dict(args.set),
-            epochs=args.epochs,
-        )
-        for optimizer in args.optimizers
-    ]
-    data_dir = args.data_dir or default_data_dir()
-    times = time_steps(configs, data_dir, num_rounds=args.rounds, max_load=args.max_load)
+    configs = [_config(args, optimizer) for optimizer in args.optimizers]
+    times = time_steps(configs, _data_dir(args), num_rounds=args.rounds, max_load=args.max_load)
     path = write_times(times, args.runs_dir)
     for optimizer, (low, median, high) in times["seconds"].items():
         print(
@@ -141,13 +119,33 @@ def _report(args: argparse.Namespace) -> int:
     return report_command(args, tasks)
 
 
-def _run_dirs(args: argparse.Namespace) -> Any:
+def _config(args: argparse.Namespace, optimizer: str, **more: Any) -> Any:
+    """Return the run of one optimiser that the arguments ask for."""
+    from nero_lab.runner import RunConfig
+
+    return RunConfig(
+        task=args.task,
+        scale=args.scale,
+        optimizer=optimizer,
+        variant=args.variant,
+        options=dict(args.set),
+        epochs=args.epochs,
+        **more,
+    )
+
+
+def _data_dir(args: argparse.Namespace) -> Any:
     from nero_lab.data.files import default_data_dir
+
+    return args.data_dir or default_data_dir()
+
+
+def _run_dirs(args: argparse.Namespace) -> Any:
     from nero_lab.runner import RunDirs
 
     return RunDirs(
         runs_dir=args.runs_dir,
-        data_dir=args.data_dir or default_data_dir(),
+        data_dir=_data_dir(args),
         checkpoint_steps=args.checkpoint_steps,
         tensorboard=not args.no_tensorboard,
         quiet=args.quiet,

@@ -59,11 +59,12 @@ def _alone(favourite: Rate, rival: Rate) -> str:
 
 def final_table(results: Results) -> DataFrame:
     """Return the scores at the best rates, what the paper has, and what a step costs."""
+    published = "published (validation)" if results.is_tested else "published"
     table = DataFrame(
         {
             **_score_cells(rate, is_default=not rate.is_best),
             "rates tried": str(rate.num_rates),
-            "published": formatting.NOTHING
+            published: formatting.NOTHING
             if rate.variant
             else published_text(results.task, rate.optimizer),
             "time per step": formatting.duration(
@@ -74,11 +75,9 @@ def final_table(results: Results) -> DataFrame:
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
-    if results.is_tested:
-        table = table.rename(columns={"published": "published (validation)"})
     if (table["time per step"] == formatting.NOTHING).all():
         table = table.drop(columns="time per step")
-    return table if results.task.name in TASKS else table.filter(regex="^(?!published)")
+    return table if results.task.name in TASKS else table.drop(columns=published)
 
 
 def all_rates_table(results: Results) -> DataFrame:

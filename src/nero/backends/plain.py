@@ -19,7 +19,6 @@ from nero.core.rule import (
     Turn,
     apply_turn,
     average_grad,
-    effective_grad,
     rows_of,
     turn_rows,
 )
@@ -93,10 +92,9 @@ def write_rows_(update: Update, turn: Turn) -> None:
     for part in blocks:
         rows, now = _rows(update, part), _cut(turn, part)
         weight, noise = rows["w"], _noise(update, rows["w"], part)
-        if "exp_avg" in update.state:  # before the weights change, which a penalty looks at
+        if "exp_avg" in update.state:  # before the weights change
             exp_avg, grad = _block(update.state["exp_avg"], part), _block(update.grad, part)
-            grad = effective_grad(weight, grad, update.hyper)
-            exp_avg.copy_(average_grad(exp_avg, grad, now, update.hyper))
+            exp_avg.copy_(average_grad(weight, grad, exp_avg, now, update.hyper))
         if part is None or noise is not None or {row.dtype for row in rows.values()} != {dtype}:
             weight.copy_(apply_turn(rows, now, noise=noise))
         else:  # apply_turn, without temporaries

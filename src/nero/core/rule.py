@@ -110,8 +110,7 @@ def nero_update(
     turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
     new_state = dict(turn.state)
     if "exp_avg" in state:
-        grad = effective_grad(weight, grad, hyper)
-        new_state["exp_avg"] = average_grad(state["exp_avg"], grad, turn, hyper)
+        new_state["exp_avg"] = average_grad(weight, grad, state["exp_avg"], turn, hyper)
     return Updated(apply_turn(rows, turn, noise=noise), new_state, turn.is_finite)
 
 
@@ -184,15 +183,17 @@ def direction(grad: Tensor, exp_avg: Tensor | None, momentum: float) -> Tensor:
     return torch.add((1 - old) * grad.to(exp_avg.dtype), exp_avg, alpha=old)
 
 
-def average_grad(exp_avg: Tensor, grad: Tensor, turn: Turn, hyper: Hyper) -> Tensor:
-    """Return the new average of the gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
+def average_grad(weight: Tensor, grad: Tensor, exp_avg: Tensor, turn: Turn, hyper: Hyper) -> Tensor:
+    """Return the new average of the effective gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
 
     Args:
+        weight: weights before this step, which a penalty looks at.
+        grad: gradient.
         exp_avg: the average before this step.
-        grad: the effective gradient.
         turn: the update.
         hyper: the options.
     """
+    grad = effective_grad(weight, grad, hyper)
     new = torch.add((1 - hyper.momentum) * grad.to(exp_avg.dtype), exp_avg, alpha=hyper.momentum)
     # A denormal would round to itself from step to step, and never to zero.
     new = torch.where(new.abs() < torch.finfo(new.dtype).tiny, 0.0, new)

@@ -366,7 +366,10 @@ class RelativeOptimizer(Optimizer):
                     f"{name}: its options have changed to some that need {key}, which is known only to "
                     "an optimizer that is built with them"
                 )
-        kept = {k: v for k, v in state.items() if k in known.state_keys or _is_small(specs[k])}
+        is_kept = {
+            key: key in known.state_keys or specs[key].shape != "per element" for key in state
+        }
+        kept = {key: tensor for key, tensor in state.items() if is_kept[key]}
         made = {**kept, **self._new_state(known.param, known, missing)}
         state.clear()
         state.update((key, made[key]) for key in specs if key in made)
@@ -415,10 +418,6 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
-
-
-def _is_small(spec: StateSpec) -> bool:
-    return spec.shape != "per element"
 
 
 def as_groups(params: Any, overrides: Overrides = (), example: Any = None) -> Any:

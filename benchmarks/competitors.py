@@ -51,5 +51,6 @@ COMPETITORS: Mapping[str, Competitor] = {
     "sgd-momentum-fused": CORE["sgd-momentum-fused"],
     "nero": CORE["nero"],
     "nero-rows": CORE["nero-rows"],
+    "nero-polar": CORE["nero-polar"],
     "nero-plain": CORE["nero-plain"],
 }

@@ -49,6 +49,7 @@ CHANGES = {
     "lr": Change(0.1),
     "beta": Change(0.5),
     "momentum": Change(0.5, {"momentum": 0.9}),
+    "direction": Change("polar"),
     "constraint": Change("norm"),
     "bias_scale": Change(0.7, {"constraint": "none"}, grads=_zero_row_wakes_up),
     "gain_penalty": Change(3.0),

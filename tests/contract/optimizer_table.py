@@ -173,6 +173,8 @@ TABLE = (
             {"beta": 0.0},
             {"momentum": 0.9},
             {"preset": "rows"},
+            {"preset": "polar"},
+            {"direction": "polar"},
             {"bias_scale": 1.0},
             {"constraint": "norm"},
             {"constraint": "mean"},
@@ -186,6 +188,7 @@ TABLE = (
             {"constraint": "none"},
             {"gain_penalty": 0.5},
             {"momentum": 0.9},
+            {"momentum": 0.9, "direction": "polar"},
             {"stochastic_rounding": True, "seed": 7},
         ),
         own_errors=(
@@ -195,6 +198,7 @@ TABLE = (
             ({"beta": float("nan")}, ValueError, "Invalid beta"),
             ({"momentum": 1.0}, ValueError, "Invalid momentum"),
             ({"preset": "muon"}, ValueError, "preset must be one of"),
+            ({"direction": "down"}, ValueError, "direction must be one of"),
             ({"bias_scale": 0.0}, ValueError, "Invalid bias_scale"),
             ({"bias_scale": float("inf")}, ValueError, "Invalid bias_scale"),
             ({"gain_penalty": -0.1}, ValueError, "Invalid gain_penalty"),
@@ -209,6 +213,7 @@ TABLE = (
         group_options={
             "beta": 0.5,
             "momentum": 0.5,
+            "direction": "polar",
             "bias_scale": 1.0,
             "constraint": "norm",
             "gain_penalty": 2.0,
@@ -217,7 +222,7 @@ TABLE = (
         fixed_options={"bias_scale": "it becomes state when the parameter is added"},
         newer_options=(
             *("bias_scale", "constraint", "gain_penalty", "nonfinite", "maximize"),
-            *("momentum", "preset"),
+            *("momentum", "direction", "preset"),
             *("stochastic_rounding", "seed"),
             *("weight_decay", "foreach", "fused", "role", "neuron_dims", "num_groups"),
         ),

@@ -54,7 +54,7 @@ def _all_decisions(world_size):
 
 def raise_together(how, num_groups, fused):
     """NaN in one shard: all ranks raise the same error, nothing changes, and the job goes on."""
-    _, shard, num_sums = SHARDINGS[how]
+    _, shard, num_sums, _ = SHARDINGS[how]
     options = {**OPTIONS, "nonfinite": "raise", "fused": fused}
     calm, model = shard(network()), shard(network())
     undisturbed, optimizer = Nero(calm, **options), Nero(model, **options)

@@ -24,7 +24,7 @@ def test_one_all_reduce_for_all_norms(world_size):
 
 def _compare(names):
     for name in names:
-        _, shard, num_groups = SHARDINGS[name]
+        _, shard, num_groups, _ = SHARDINGS[name]
         for make, needs_norms in ((Lamb, True), (_lars, True), (Fromage, True), (Madam, False)):
             reference, model = network(), shard(network())
             steps = finite_gradients(NUM_STEPS)

@@ -27,7 +27,7 @@ def _alone(model):
 
 
 HOW = {
-    **{name: (size, shard) for name, (size, shard, _) in SHARDINGS.items()},
+    **{name: (size, shard) for name, (size, shard, *_) in SHARDINGS.items()},
     "alone": (1, _alone),
 }
 

@@ -37,24 +37,26 @@ def _all_modes():
 
 
 def ranks_disagree_on_grad_is_none():
-    """Neurons that are cut take zeros for a missing part; no rank waits for another one in vain."""
+    """What is cut takes zeros for a missing part; no rank waits for another one in vain."""
     mesh = init_device_mesh("cpu", (2,))
     weight, grad = torch.randn(4, 6), torch.randn(4, 6)
-    part = grad.clone()
-    part[:, 3:] = 0  # what rank 1 would have held
-    whole = nn.Parameter(weight.clone())
-    cut = nn.Parameter(distribute_tensor(weight, mesh, [Shard(1)]))
-    unused = nn.Parameter(distribute_tensor(weight, mesh, [Shard(1)]))
-    reference, optimizer = Nero([whole], fused=False), Nero([cut, unused], fused=False)
-    before = unused.to_local().clone()
-    for _ in range(3):
-        whole.grad = part.clone()
-        cut.grad = sharded_grad(grad, cut) if dist.get_rank() == 0 else None
-        reference.step()
-        optimizer.step()
-    assert torch.equal(cut.full_tensor(), whole)
-    assert torch.equal(unused.to_local(), before)
-    assert optimizer.state[unused]["step"] == 0
+    for dim, own in ((1, {}), (1, {"direction": "polar"}), (0, {"preset": "polar"})):
+        options = {"fused": False, **own}
+        part = grad.clone()
+        part.narrow(dim, weight.shape[dim] // 2, weight.shape[dim] // 2).zero_()  # of rank 1
+        whole = nn.Parameter(weight.clone())
+        cut = nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
+        unused = nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
+        reference, optimizer = Nero([whole], **options), Nero([cut, unused], **options)
+        before = unused.to_local().clone()
+        for _ in range(3):
+            whole.grad = part.clone()
+            cut.grad = sharded_grad(grad, cut) if dist.get_rank() == 0 else None
+            reference.step()
+            optimizer.step()
+        assert torch.equal(cut.full_tensor(), whole)
+        assert torch.equal(unused.to_local(), before)
+        assert optimizer.state[unused]["step"] == 0
 
 
 def gradients_whose_memory_lacks_the_sign():

@@ -81,16 +81,22 @@ def _ddp(model):
 
 
 SHARDINGS = {
-    # world size, how, whether the step communicates by default, number of all-reduces
-    "FSDP 2": (2, _fsdp, 1),
-    "FSDP 3": (3, _fsdp, 1),
-    "FSDP 4": (4, _fsdp, 1),
-    "FSDP 4, by layer": (4, _fsdp_by_layer, 1),
-    "HSDP 2x2": (4, _hsdp, 1),
-    "TP 2": (2, _tp, 1),
-    "FSDP+TP 2x2": (4, _fsdp_tp, 2),
-    "FSDP on dim 1": (2, _fsdp_dim_1, 1),
-    "DDP 2": (2, _ddp, 0),
+    # world size, how, number of all-reduces, number of process groups over which matrices are cut
+    "FSDP 2": (2, _fsdp, 1, 1),
+    "FSDP 3": (3, _fsdp, 1, 1),
+    "FSDP 4": (4, _fsdp, 1, 1),
+    "FSDP 4, by layer": (4, _fsdp_by_layer, 1, 1),
+    "HSDP 2x2": (4, _hsdp, 1, 1),
+    "TP 2": (2, _tp, 1, 1),
+    "FSDP+TP 2x2": (4, _fsdp_tp, 2, 2),
+    "FSDP on dim 1": (2, _fsdp_dim_1, 1, 1),
+    "DDP 2": (2, _ddp, 0, 0),
+}
+VARIANTS = {
+    "momentum": {"momentum": 0.9},
+    "initial": {"constraint": "initial"},
+    "polar": {"momentum": 0.9, "direction": "polar"},
+    "polar alone": {"direction": "polar"},
 }
 
 
@@ -102,8 +108,10 @@ def test_every_sharding_gives_the_bits_of_one_process(world_size):
 
 def _compare(names):
     for name in names:
-        _, shard, num_collectives = SHARDINGS[name]
-        for own in ({"momentum": 0.9}, {"constraint": "initial"}):
+        _, shard, num_all_reduces, num_groups = SHARDINGS[name]
+        for variant, own in VARIANTS.items():
+            # Two all-to-alls for every group: shards to their owners, and directions back.
+            num_collectives = num_all_reduces + 2 * num_groups * variant.startswith("polar")
             options = {**OPTIONS, "fused": False, **own}
             reference = network()
             steps = gradients(reference, NUM_STEPS)

@@ -7,6 +7,7 @@ PLAIN, GEOMETRY = "src/nero/backends/plain.py", "src/nero/backends/geometry.py"
 CPU, TRITON, SHARED = "src/nero/backends/cpu/", "src/nero/backends/triton/", "src/nero/distributed/"
 TEST_CPU = "tests/backends/test_cpu.py"
 BLOCKS = ("tests/backends/test_plain.py",)
+POLAR = ("tests/optim/test_polar.py",)
 TWO_RANKS = ("tests/distributed/test_two_ranks.py",)
 AGREEMENT = "tests/distributed/test_agreement.py"
 PLAN_CHANGES = (TEST_CPU, "-k", "made_anew")
@@ -383,9 +384,58 @@ MUTANTS = [
     Mutant(
         "shared-no-gradient-here",
         "src/nero/optim/base.py",
-        "(grad is None and not known.reduce_over):",
+        "(grad is None and not with_others):",
         "grad is None:",
         ("tests/distributed/test_other_modes.py",),
+    ),
+    Mutant(
+        "owners-no-gradient-here",
+        "src/nero/optim/base.py",
+        "with_others = known.reduce_over or known.needs_whole",
+        "with_others = known.reduce_over",
+        ("tests/distributed/test_other_modes.py",),
+    ),
+    Mutant(
+        "owners-no-gradient-anywhere",
+        SHARED + "owners.py",
+        "lr = torch.where(held[i][-1] > 0, lr, 0.0)",
+        "lr = lr * 1.0",
+        ("tests/distributed/test_other_modes.py",),
+    ),
+    Mutant(
+        "owners-order-of-cuts",
+        SHARED + "owners.py",
+        "return early + late",
+        "return late + early",
+        ("tests/distributed/test_same_bits.py", "-k", "one_process and 4"),
+    ),
+    Mutant(
+        "polar-not-finite",
+        "src/nero/core/polar.py",
+        "torch.where(is_finite, factor.to(matrices.dtype), math.nan)",
+        "factor.to(matrices.dtype)",
+        POLAR,
+    ),
+    Mutant(
+        "polar-range",
+        "src/nero/core/polar.py",
+        "x = x / _or_one(x.abs().amax(dim=(-2, -1), keepdim=True))",
+        "x = x * 1.0",
+        POLAR,
+    ),
+    Mutant(
+        "polar-average-of-skipped",
+        "src/nero/core/rule.py",
+        "is_written = is_written & is_finite",
+        "is_written = is_written & torch.ones_like(is_finite)",
+        POLAR,
+    ),
+    Mutant(
+        "polar-outputs",
+        "src/nero/layout/infer.py",
+        "is_output=first.is_output or is_layer,",
+        "is_output=first.is_output,",
+        POLAR,
     ),
     Mutant(
         "shared-counts-once",

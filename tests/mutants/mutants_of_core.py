@@ -339,8 +339,8 @@ MUTANTS = [
     Mutant(
         "optim-frozen",
         BASE,
-        "if not param.requires_grad or (grad is None and not known.reduce_over):",
-        "if grad is None and not known.reduce_over:",
+        "if not param.requires_grad or (grad is None and not with_others):",
+        "if grad is None and not with_others:",
         ("tests/contract/test_contract_step.py", "-k", "left_over_gradient and nero"),
     ),
     Mutant(

@@ -507,7 +507,7 @@ class TestPresets:
         model = self.model()
         with pytest.raises(LayoutError, match="matches no parameter"):
             Nero(model, overrides={"*embedding*": {"lr": 0.1}})
-        with pytest.raises(LayoutError, match="the roles are: embedding, neuron, bias"):
+        with pytest.raises(LayoutError, match="the roles are: embedding, neuron, output, bias"):
             Nero(model, overrides={"role=gain": {"lr": 0.1}})
 
     def test_bare_parameters_have_it_too(self):

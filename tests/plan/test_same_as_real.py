@@ -17,7 +17,7 @@ from tests.distributed.ranks import on_ranks
 
 MESHES = {
     "fsdp=2,tp=2": [*OPTIMIZERS],
-    "replicate=2,fsdp=2": ["nero", "nero-rows", "adamw", "lamb"],
+    "replicate=2,fsdp=2": ["nero", "nero-rows", "nero-polar", "adamw", "lamb"],
 }
 SMALL = partial(Llama, width=32, kv_width=16, hidden=48, num_layers=1, vocabulary=64)
 

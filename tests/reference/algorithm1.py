@@ -6,6 +6,7 @@ paper's bias update.
 """
 
 import math
+import operator
 import sys
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ class Parameter:
     lr: float = 0.01
     beta: float = 0.999
     momentum: float = 0.0
+    direction: str = "gradient"
+    num_matrices: int = 1
     bias_scale: float = 0.01
     centre: bool = True
     radius: float | str | None = 1.0
@@ -57,7 +60,9 @@ class Parameter:
         self.step += 1
         grad = [-g for g in grad] if self.maximize else list(grad)
         grad = [g + self.gain_penalty * (w - 1) for g, w in zip(grad, self.weight, strict=True)]
-        if self.neurons:
+        if self.direction == "polar":
+            self._update_matrices(grad, lr)
+        elif self.neurons:
             for which, neuron in enumerate(self.neurons):
                 self._update_neuron(which, neuron, [grad[i] for i in neuron], lr)
         else:
@@ -68,8 +73,27 @@ class Parameter:
         if not all(map(math.isfinite, g)):
             self.num_skipped += 1
             return
+        self._turn(
+            which, neuron, [self._direction(i, x) for i, x in zip(neuron, g, strict=True)], lr
+        )
+
+    def _update_matrices(self, grad: list[float], lr: float) -> None:
+        # Along the polar factor of a matrix, whose rows are neurons: not in the paper
+        rows = {}
+        for which, neuron in enumerate(self.neurons):
+            if all(math.isfinite(grad[i]) for i in neuron):
+                rows[which] = [self._direction(i, grad[i]) for i in neuron]
+            else:
+                self.num_skipped += 1
+        num_rows = len(self.neurons) // self.num_matrices
+        for first in range(0, len(self.neurons), num_rows):
+            these = [which for which in range(first, first + num_rows) if which in rows]
+            turned = newton_schulz([rows[which] for which in these])
+            for which, row in zip(these, turned, strict=True):
+                self._turn(which, self.neurons[which], row, lr)
+
+    def _turn(self, which: int, neuron: list[int], g: list[float], lr: float) -> None:
         w = [self.weight[i] for i in neuron]
-        g = [self._direction(i, x) for i, x in zip(neuron, g, strict=True)]
         g_bar = self._average(which, math.fsum(x * x for x in g))
         if not any(g):
             return
@@ -118,6 +142,26 @@ class Parameter:
     def _write(self, neuron: list[int], w: list[float]) -> None:
         for i, x in zip(neuron, w, strict=True):
             self.weight[i] = x
+
+
+def newton_schulz(x: list[list[float]]) -> list[list[float]]:
+    """Five steps of x <- 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x, from a Frobenius norm of one."""
+    size = norm([norm(row) for row in x])
+    x = [[value / size for value in row] for row in x] if size else x
+    for _ in range(5):
+        gram = [[math.fsum(map(operator.mul, a, b)) for b in x] for a in x]
+        once = product(gram, x)
+        twice = product(gram, once)
+        x = [
+            [3.4445 * a - 4.7750 * b + 2.0315 * c for a, b, c in zip(*rows, strict=True)]
+            for rows in zip(x, once, twice, strict=True)
+        ]
+    return x
+
+
+def product(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+    columns = list(zip(*b, strict=True))
+    return [[math.fsum(map(operator.mul, row, column)) for column in columns] for row in a]
 
 
 def norm(row: list[float]) -> float:

@@ -59,13 +59,16 @@ def gradients(size: int, steps: int = STEPS):
         yield [0.0 if draw.random() < 0.01 else scale * draw.gauss(0.3, 1) for _ in range(size)]
 
 
-def compare(module, find_neurons, constraint, *, dtype, tolerance, steps=STEPS, **options):
+def compare(
+    module, find_neurons, constraint, *, dtype, tolerance, steps=STEPS, num_matrices=1, **options
+):
     (param,) = module.to(dtype).parameters()
     reference = Parameter(
         param.detach().double().flatten().tolist(),
         find_neurons(param.shape),
         centre=constraint.centre,
         radius=constraint.radius,
+        num_matrices=num_matrices,
         **options,
     )
     optimizer = Nero(module, constraint=constraint, **options)
@@ -151,6 +154,24 @@ def test_gains_follow_algorithm_1(options):
     )  # fmt: skip
 
 
+# Five Newton-Schulz steps multiply the smallest singular values, and errors along them, by up to 3.4445^5.
+POLAR_TOLERANCES = {torch.float64: 1e-11, torch.float32: 5e-4}
+
+
+@pytest.mark.parametrize("dtype", POLAR_TOLERANCES, ids=str)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(
+    "layer", ["linear", "conv2d", "conv_transpose1d", "conv_transpose2d grouped"]
+)
+def test_polar_directions_follow_the_loop(layer, momentum, dtype):
+    torch.manual_seed(0)
+    make, find_neurons = LAYERS[layer]
+    compare(
+        make(), find_neurons, Sphere(), dtype=dtype, tolerance=POLAR_TOLERANCES[dtype], steps=60,
+        momentum=momentum, direction="polar", num_matrices=2 if "grouped" in layer else 1,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_stacked_experts_follow_algorithm_1(transposed):
     class Experts(nn.Module):
@@ -164,6 +185,11 @@ def test_stacked_experts_follow_algorithm_1(transposed):
     compare(
         Experts(), lambda shape: neurons.experts(shape, transposed=transposed), Sphere(),
         dtype=torch.float64, tolerance=TOLERANCE_FLOAT64,
+    )  # fmt: skip
+    compare(
+        Experts(), lambda shape: neurons.experts(shape, transposed=transposed), Sphere(),
+        dtype=torch.float64, tolerance=POLAR_TOLERANCES[torch.float64], steps=60,
+        direction="polar", momentum=0.5, num_matrices=3,
     )  # fmt: skip
 
 

@@ -91,6 +91,8 @@ def cases():
     yield case("momentum", "along an average of the gradient, a step ahead", momentum=0.9)
     yield case("momentum-maximize", "the same, negated", momentum=0.5, maximize=True)
     yield case("momentum-bias", "biases have it, too", neurons=[], role="bias", momentum=0.9)
+    yield case("polar", "along the polar factor of all rows", direction="polar")
+    yield case("polar-momentum", "that of the average", direction="polar", momentum=0.9)
     yield case("bias", "no fan-in: the bias update, scale = mean |b|", neurons=[], role="bias")
     yield case(
         "bias-from-zero", "a zero parameter takes bias_scale as its scale",
@@ -162,6 +164,11 @@ def cases():
     yield case(
         "momentum-nan-gradient", "a skipped neuron keeps both averages",
         momentum=0.9, gradients=grads(2) + with_row(grads(2), 1, math.nan) + grads(2),
+    )  # fmt: skip
+    yield case(
+        "polar-nan-gradient", "a skipped neuron has no part in the others' factor",
+        direction="polar", momentum=0.9,
+        gradients=grads(2) + with_row(grads(2), 1, math.nan) + with_row(grads(2), 0, 0.0),
     )  # fmt: skip
 
 

@@ -54,6 +54,10 @@ def _nero_rows(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, preset="rows")]
 
 
+def _nero_polar(model: nn.Module, lr: float) -> list[Optimizer]:
+    return [Nero(model, lr, preset="polar")]
+
+
 def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, bias_scale=1.0, gain_penalty=1e-3)]
 
@@ -191,6 +195,12 @@ OPTIMIZERS: dict[str, Entry] = {
         0.03,
         _ROWS,
         "Nero, preset rows: momentum 0.9, embeddings of norm sqrt(dim)",
+    ),
+    "nero-polar": Entry(
+        _nero_polar,
+        0.03,
+        _ROWS,
+        "Nero, preset polar: the same along polar directions in hidden layers",
     ),
     "nero-regularised": Entry(
         _nero_regularised,

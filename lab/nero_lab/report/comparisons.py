@@ -33,7 +33,10 @@ RELATIVE_BALANCED = ("madam-balanced", "nero", "lamb-balanced")
 REPARAMETERISED = {"adam-momentum": "Adam (beta1 = 0.9)", "adam": "Adam (beta1 = 0)"}
 """Section 5.3 says "Adam" and not which: the authors' code has torch's default beta1 = 0.9."""
 
-MODERN_RIVALS = ("nero-rows", "adamw", "muon", "schedule-free", "prodigy", "sgd-momentum")
+MODERN_RIVALS = (
+    *("nero-rows", "nero-polar", "adamw", "muon"),
+    *("schedule-free", "prodigy", "sgd-momentum"),
+)
 """What one would use today, Nero with a preset among them."""
 
 _GRANULARITIES = "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB)"

@@ -38,6 +38,7 @@ LOOKS: dict[str, Look] = {
     "nero-mean": Look("Nero, mean only", "#e6a100", _MIXED),
     "nero-norm": Look("Nero, norm only", "#6b3410", _LONG),
     "nero-rows": Look("Nero, preset rows", "#ff8c42", _LONG),
+    "nero-polar": Look("Nero, preset polar", "#b3001b"),
     "nero-regularised": Look("Nero, regularised", "#a03a00", _SHORT),
     "sgd": Look("SGD", "#0072b2"),
     "adam": Look("Adam", "#009e73"),

@@ -94,7 +94,7 @@ def write_rows_(update: Update, turn: Turn) -> None:
         weight, noise = rows["w"], _noise(update, rows["w"], part)
         if "exp_avg" in update.state:  # before the weights change
             exp_avg, grad = _block(update.state["exp_avg"], part), _block(update.grad, part)
-            exp_avg.copy_(average_grad(weight, grad, exp_avg, now, update.hyper))
+            exp_avg.copy_(average_grad(weight, grad, exp_avg, now.is_written, update.hyper))
         if part is None or noise is not None or {row.dtype for row in rows.values()} != {dtype}:
             weight.copy_(apply_turn(rows, now, noise=noise))
         else:  # apply_turn, without temporaries

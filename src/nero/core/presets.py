@@ -1,15 +1,23 @@
 """Presets: options that were chosen together, under one name that a trainer can hand over."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+from nero.core.spec import Direction
 from nero.core.sphere import Sphere
 
-PresetName: TypeAlias = Literal["paper", "rows"]
+PresetName: TypeAlias = Literal["paper", "rows", "polar"]
 
 
 class PresetValue(float):
     """A default that a preset may change: a number, told from an equal one that was given by its type."""
+
+
+class PresetWord(str):
+    """The same, of a word."""
+
+    __slots__ = ()
 
 
 class Preset(NamedTuple):
@@ -18,15 +26,24 @@ class Preset(NamedTuple):
     options: Mapping[str, Any]
     by_role: Mapping[str, Mapping[str, Any]]
     """Options of parameters that have a role."""
+    of_outputs: Mapping[str, Any] = MappingProxyType({})
+    """Options of output layers, where the model can be asked for them."""
 
 
 LR, MOMENTUM = PresetValue(0.01), PresetValue(0.0)
+DIRECTION: Direction = PresetWord("gradient")  # type: ignore[assignment]
 """The paper's."""
 
 PRESETS: dict[PresetName, Preset] = {
-    "paper": Preset({"lr": float(LR), "momentum": float(MOMENTUM)}, {}),
+    "paper": Preset({"lr": 0.01, "momentum": 0.0, "direction": "gradient"}, {}),
     "rows": Preset(
-        {"lr": 0.03, "momentum": 0.9}, {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
+        {"lr": 0.03, "momentum": 0.9, "direction": "gradient"},
+        {"embedding": {"constraint": Sphere(radius="sqrt_dim")}},
+    ),
+    "polar": Preset(
+        {"lr": 0.03, "momentum": 0.9, "direction": "polar"},
+        {"embedding": {"constraint": Sphere(radius="sqrt_dim")}},
+        of_outputs={"direction": "gradient"},
     ),
 }
 
@@ -34,7 +51,7 @@ PRESETS: dict[PresetName, Preset] = {
 def chosen(preset: Preset, **values: Any) -> dict[str, Any]:
     """Return the values of arguments, and those of the preset where they were left out."""
     return {
-        name: preset.options[name] if isinstance(value, PresetValue) else value
+        name: preset.options[name] if isinstance(value, PresetValue | PresetWord) else value
         for name, value in values.items()
     }
 
@@ -45,7 +62,7 @@ def find_preset(name: str) -> Preset:
     Example:
         >>> from nero.core.presets import find_preset
         >>> find_preset("rows").options
-        {'lr': 0.03, 'momentum': 0.9}
+        {'lr': 0.03, 'momentum': 0.9, 'direction': 'gradient'}
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"preset must be one of {get_args(PresetName)}, not {name!r}")

@@ -32,6 +32,7 @@ from torch import Tensor
 from nero.core.arguments import check_alike, check_fan_in_dims, real_number
 from nero.core.gram import Gram, gram
 from nero.core.neurons import Neurons
+from nero.core.polar import polar_direction
 from nero.core.precision import sum_dtype, working_dtype
 from nero.core.rounding import round_stochastic
 from nero.core.spec import STATE, Hyper, learning_rate, unit_interval
@@ -105,12 +106,18 @@ def nero_update(
     _check_update(weight, grad, state, neurons, hyper, noise)
     learning_rate("lr", lr)
     hyper = hyper.for_neurons(neurons)
+    average: dict[str, Tensor] = {}
+    if hyper.direction == "polar":
+        along = polar_direction(rows_of(weight, grad, state, hyper)["g"], neurons)
+        average = average_along(*(weight, grad, state, along), neurons=neurons, lr=lr, hyper=hyper)
+        grad, hyper = along, hyper.along_given()
+        state = {key: value for key, value in state.items() if key != "exp_avg"}
     rows = rows_of(weight, grad, state, hyper)
     products = None if neurons.is_elementwise else gram(rows, fan_in_dims=neurons.fan_in_dims)
     turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
-    new_state = dict(turn.state)
+    new_state = turn.state | average
     if "exp_avg" in state:
-        new_state["exp_avg"] = average_grad(weight, grad, state["exp_avg"], turn, hyper)
+        new_state["exp_avg"] = average_grad(weight, grad, state["exp_avg"], turn.is_written, hyper)
     return Updated(apply_turn(rows, turn, noise=noise), new_state, turn.is_finite)
 
 
@@ -183,21 +190,53 @@ def direction(grad: Tensor, exp_avg: Tensor | None, momentum: float) -> Tensor:
     return torch.add((1 - old) * grad.to(exp_avg.dtype), exp_avg, alpha=old)
 
 
-def average_grad(weight: Tensor, grad: Tensor, exp_avg: Tensor, turn: Turn, hyper: Hyper) -> Tensor:
+def average_grad(
+    weight: Tensor, grad: Tensor, exp_avg: Tensor, is_written: Tensor, hyper: Hyper
+) -> Tensor:
     """Return the new average of the effective gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
 
     Args:
         weight: weights before this step, which a penalty looks at.
         grad: gradient.
         exp_avg: the average before this step.
-        turn: the update.
+        is_written: which neurons are not skipped.
         hyper: the options.
     """
     grad = effective_grad(weight, grad, hyper)
     new = torch.add((1 - hyper.momentum) * grad.to(exp_avg.dtype), exp_avg, alpha=hyper.momentum)
     # A denormal would round to itself from step to step, and never to zero.
     new = torch.where(new.abs() < torch.finfo(new.dtype).tiny, 0.0, new)
-    return torch.where(turn.is_written, new, exp_avg)
+    return torch.where(is_written, new, exp_avg)
+
+
+def average_along(
+    weight: Tensor,
+    grad: Tensor,
+    state: Mapping[str, Tensor],
+    along: Tensor,
+    *,
+    neurons: Neurons,
+    lr: float | Tensor,
+    hyper: Hyper,
+) -> dict[str, Tensor]:
+    """Return the new average of the gradient, if there is momentum, where a polar factor is followed.
+
+    Args:
+        weight: weights before this step.
+        grad: gradient.
+        state: before this step.
+        along: the polar factor, with NaN for neurons to skip; they keep their average.
+        neurons: the parameter's neurons.
+        lr: the angle to turn; at exactly zero the average stays.
+        hyper: the options, as these neurons obey them.
+    """
+    if "exp_avg" not in state:
+        return {}
+    is_written = torch.as_tensor(lr != 0, device=grad.device)
+    if hyper.nonfinite != "propagate":
+        is_finite = torch.isfinite(along).all(dim=neurons.fan_in_dims, keepdim=True)
+        is_written = is_written & is_finite
+    return {"exp_avg": average_grad(weight, grad, state["exp_avg"], is_written, hyper)}
 
 
 def rows_of(

@@ -22,6 +22,7 @@ from nero.core.sphere import BALANCED, UNCONSTRAINED, Sphere, as_constraint
 
 Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
 NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
+Direction: TypeAlias = Literal["gradient", "polar"]
 PROPAGATE = NONFINITE.index("propagate")
 
 
@@ -105,6 +106,13 @@ def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
     return value
 
 
+def direction_name(name: str, value: Direction) -> Direction:
+    """Read what neurons turn along."""
+    if not isinstance(value, str) or value not in get_args(Direction):
+        raise ValueError(f"direction must be one of {get_args(Direction)}, not {value!r}")
+    return value
+
+
 def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:
     if not is_good(real_number(name, value)):
         raise ValueError(f"Invalid {name} value: {value!r}; {rule}")
@@ -125,6 +133,7 @@ class Hyper(NamedTuple):
 
     beta: Annotated[float, unit_interval] = 0.999
     momentum: Annotated[float, unit_interval] = 0.0
+    direction: Annotated[Direction, direction_name] = "gradient"
     constraint: Annotated[Sphere, sphere] = BALANCED
     bias_scale: Annotated[float, finite_positive] = 0.01
     gain_penalty: Annotated[float, non_negative] = 0.0
@@ -144,13 +153,22 @@ class Hyper(NamedTuple):
         if not neurons.is_elementwise:
             constraint = self.constraint.for_fan_in(neurons.fan_in)
         penalty = self.gain_penalty if neurons.role == "gain" else 0.0
-        return self._replace(constraint=constraint, gain_penalty=penalty)
+        is_layer = neurons.role == "neuron" and not neurons.is_elementwise
+        direction = self.direction if is_layer else "gradient"
+        return self._replace(constraint=constraint, gain_penalty=penalty, direction=direction)
+
+    def along_given(self) -> "Hyper":
+        """Return the options of a step whose direction is given in the place of a gradient."""
+        return self._replace(direction="gradient", momentum=0.0, maximize=False)
 
     def encode(self) -> dict[str, float]:
-        """Return the options as numbers, by the names and types of `COLUMNS`, for kernels to read."""
+        """Return the options as numbers, by the names and types of `COLUMNS`, for kernels to read.
+
+        Without `direction`: what kernels are given in the place of a gradient lies along it.
+        """
         values: dict[str, Any] = self._asdict()
         radius, centre = self.constraint.radius, self.constraint.centre
-        del values["constraint"]
+        del values["constraint"], values["direction"]
         values["target"] = (
             math.nan if radius is None else INITIAL if radius == "initial" else radius
         )
@@ -167,7 +185,9 @@ class Hyper(NamedTuple):
             >>> Hyper.decode(Hyper(beta=0.9, nonfinite="raise").encode()).nonfinite
             'raise'
         """
-        values: dict[str, Any] = {name: columns[name] for name in cls._fields if name in columns}
+        values = cls._field_defaults | {
+            name: columns[name] for name in cls._fields if name in columns
+        }
         target = columns["target"]
         radius: Any = None if math.isnan(target) else "initial" if target == INITIAL else target
         values["constraint"] = Sphere(radius, bool(columns["centre"]))
@@ -187,7 +207,7 @@ def _columns() -> dict[str, type]:
     for name, default in Hyper._field_defaults.items():
         if isinstance(default, Sphere):
             columns |= {"target": float, "centre": int}
-        else:
+        elif name != "direction":
             columns[name] = float if isinstance(default, float) else int
     return columns
 

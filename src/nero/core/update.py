@@ -30,3 +30,5 @@ class Update(NamedTuple):
     """Pairs of a mesh and its dim over which sums are added up, because ranks share these neurons."""
     has_grad: bool = True
     """Whether this rank has a gradient; ``grad`` is zeros where only other ranks have one."""
+    whole: Tensor | None = None
+    """The sharded parameter that this is a part of, if its direction takes all of it to find."""

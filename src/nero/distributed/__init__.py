@@ -2,13 +2,14 @@
 
 Under FSDP2, HSDP and DDP a rank holds whole neurons and steps them by itself. Where the fan-in is sharded,
 five numbers per neuron are added up over the ranks that share it: one flat all-reduce per process group,
-whatever the number of parameters.
+whatever the number of parameters. Directions that take a whole matrix are found by one rank, its owner.
 
 Imported only by those who have sharded parameters.
 """
 
 from nero.distributed.collectives import lowest_on_any_rank
 from nero.distributed.norms import SharedNorms
+from nero.distributed.owners import cuts_of, polar_directions
 from nero.distributed.placement import (
     check_placements,
     fan_in_mesh_dims,
@@ -23,10 +24,12 @@ from nero.distributed.sharded_step import step_
 __all__ = [
     "SharedNorms",
     "check_placements",
+    "cuts_of",
     "fan_in_mesh_dims",
     "local_pair",
     "lowest_on_any_rank",
     "per_neuron",
+    "polar_directions",
     "sharded_mesh_dims",
     "sharded_neuron_norm",
     "step_",

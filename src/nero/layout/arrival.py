@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from types import GeneratorType
+from types import GeneratorType, MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from nero.core.warn import warn_user
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
 
-_MARK = "_nero_layout"
+_MARK, _OUTPUT_MARK = "_nero_layout", "_nero_is_output"
 
 
 def model_of(params: object) -> nn.Module | None:
@@ -68,14 +68,21 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
                 f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}"
             )
         setattr(found.param, _MARK, found.layout)
+        setattr(found.param, _OUTPUT_MARK, found.is_output)
     return model
 
 
-def with_layouts(params: Any) -> list[dict[str, Any]]:
+def with_layouts(
+    params: Any, of_outputs: Mapping[str, Any] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """Return parameters, or groups of them, with the layouts that were left on them.
 
     A group whose parameters have different layouts is split. Matrices that nothing is known about are read
     from their shapes, with one warning for all.
+
+    Args:
+        params: parameters, or groups of them.
+        of_outputs: options of output layers, where it is known which those are; a group's own win.
     """
     items = list(params)
     if items and not isinstance(items[0], Mapping):
@@ -84,8 +91,9 @@ def with_layouts(params: Any) -> list[dict[str, Any]]:
     guessed: list[tuple[str, Tensor]] = []
     for item in items:
         # What is no group torch refuses, and says why.
-        groups += _split(dict(item), guessed) if isinstance(item, Mapping) else [item]
-    _warn_of_shapes(guessed)
+        is_group = isinstance(item, Mapping)
+        groups += _split(dict(item), guessed, of_outputs) if is_group else [item]
+    _warn_of_shapes(guessed, of_outputs)
     return groups
 
 
@@ -97,63 +105,75 @@ def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
     """
     guessed: list[tuple[str, Tensor]] = []
     for group in groups:
-        parts = _split(group, guessed)
+        parts = _split(group, guessed, {})
         if len(parts) > 1:
             raise LayoutError(
                 "a param group has parameters of different layouts; build the optimizer from "
                 "nero.param_groups(model)"
             )
         group.update({key: parts[0][key] for key in LAYOUT_KEYS if parts[0].get(key) is not None})
-    _warn_of_shapes(guessed)
+    _warn_of_shapes(guessed, {})
 
 
-def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
+def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]], of_outputs: Mapping[str, Any]) -> None:
     if guessed:
         name, param = guessed[0]
+        told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
+        outputs = f", and no output layer is known, which the preset would give {told}"
         warn_user(
             f"{len(guessed)} parameter(s) came without their model, first {name} of shape "
             f"{tuple(param.shape)}: their neurons are read from shapes, dim 0 first, which is wrong for "
-            "layers that store (in, out); pass the model, or call nero.annotate(model) before",
+            f"layers that store (in, out){outputs if told else ''}; pass the model, or call "
+            "nero.annotate(model) before",
             LayoutWarning,
         )
 
 
-def _split(group: dict[str, Any], guessed: list[tuple[str, Tensor]]) -> list[dict[str, Any]]:
+def _split(
+    group: dict[str, Any], guessed: list[tuple[str, Tensor]], of_outputs: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Split a group by what is known of its parameters' layouts."""
     params = group.get("params")
     if any(key in group for key in LAYOUT_KEYS) or params is None or isinstance(params, set):
         return [group]  # it says itself, or will be refused
     known = _of_model(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
-    parts: dict[Layout | None, list[Any]] = {}
+    parts: dict[tuple[Layout | None, bool], list[Any]] = {}
     for place, item in enumerate(params):
         name, param = item if isinstance(item, tuple) else (f"number {place}", item)
-        layout = None
+        layout, is_output = None, False
         if isinstance(param, Tensor):
-            layout = known[param] if param in known else _known(param)
+            layout, is_output = known[param] if param in known else _known(param)
         if layout is None and isinstance(param, Tensor) and not is_broadcast(param.shape):
             guessed.append((f"`{name}`" if isinstance(item, tuple) else name, param))
-        parts.setdefault(layout, []).append(item)
+        parts.setdefault((layout, is_output and bool(of_outputs)), []).append(item)
     if not parts:
         return [{**group, "params": params}]
-    return [{**group, **_options(layout), "params": part} for layout, part in parts.items()]
+    return [
+        {**(of_outputs if is_output else {}), **group, **_options(layout), "params": part}
+        for (layout, is_output), part in parts.items()
+    ]
 
 
 def _options(layout: Layout | None) -> dict[str, Any]:
     return {"role": None} if layout is None else layout.as_options()
 
 
-def _of_model(model: nn.Module | None) -> dict[Tensor, Layout]:
-    """Return the layouts of a model whose parameters are a whole group, as in transfer learning."""
+def _of_model(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
+    """Return what is known of a model whose parameters are a whole group, as in transfer learning.
+
+    Its last layer is not an output of the whole, as far as anyone can tell.
+    """
     if model is None:
         return {}
     found = [each for each, _, _ in resolve(model, ())]
     warn_of_guesses(found)
-    return {each.param: each.layout for each in found}
+    return {each.param: (each.layout, False) for each in found}
 
 
-def _known(param: Tensor) -> Layout | None:
+def _known(param: Tensor) -> tuple[Layout | None, bool]:
+    """Return the layout that was left on a parameter, and whether it is an output layer."""
     layout = getattr(param, _MARK, None)
     if layout is None and not is_broadcast(param.shape) and constant_value(param):
-        return OTHER
-    return layout
+        return OTHER, False
+    return layout, getattr(param, _OUTPUT_MARK, False)

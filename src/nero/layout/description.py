@@ -122,7 +122,7 @@ def describe(
     defaults = {**Hyper._field_defaults, **chosen.options}
     rows = [
         _row(found, {**defaults, **chosen.by_role.get(found.layout.role, {}), **given, **own})
-        for found, _, own in resolve(model, overrides, example)
+        for found, _, own in resolve(model, overrides, example, chosen.of_outputs)
     ]
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
@@ -138,6 +138,8 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
     elif hyper.constraint.centre != chosen.constraint.centre and not neurons.is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
+    if hyper.direction == "polar":
+        reason += "; turns along its polar factor"
     state_bytes = 0
     if param.requires_grad:
         check_real(f"`{found.name}`", param)

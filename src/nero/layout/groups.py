@@ -3,7 +3,8 @@
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
@@ -28,8 +29,9 @@ def param_groups(
     Args:
         model: the model.
         overrides: ordered pairs of a name pattern (``*`` and ``?`` match), or ``"role=embedding"`` and the
-            like, and group options; the first match counts. Options are layout keys (``role``,
-            ``neuron_dims``, ``num_groups``) or anything the optimiser takes per group (``lr``,
+            like, and group options; the first match counts. ``"role=output"`` are the last layer and
+            embeddings that serve as one, ``"role=hidden"`` all other neurons. Options are layout keys
+            (``role``, ``neuron_dims``, ``num_groups``) or anything the optimiser takes per group (``lr``,
             ``constraint``, ...).
         example: what the model is called with, as in [`observe`][nero.layout.observation.observe]: one
             forward pass without values finds the neurons of modules that nobody registered.
@@ -46,8 +48,12 @@ def param_groups(
         gain ['1.weight'] None
         neuron ['2.weight'] 0.001
     """
+    return grouped(resolve(model, overrides, example))
+
+
+def grouped(resolved: Sequence["Choice"]) -> list[dict[str, Any]]:
+    """Sort what `resolve` found into param groups."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    resolved = resolve(model, overrides, example)
     warn_of_guesses([found for found, _, _ in resolved])
     for found, index, options in resolved:
         key = (found.layout, index)
@@ -68,27 +74,53 @@ def warn_of_guesses(found: Sequence[NamedLayout]) -> None:
         )
 
 
+class Choice(NamedTuple):
+    """A parameter as overrides left it."""
+
+    found: NamedLayout
+    key: tuple[int | None, bool]
+    """Which override matched, and whether it has options of output layers: tells groups apart."""
+    options: dict[str, Any]
+    """Options that are not of its layout."""
+
+
 def resolve(
-    model: nn.Module, overrides: Overrides, example: Any = None
-) -> list[tuple[NamedLayout, int | None, dict[str, Any]]]:
-    """Apply ``overrides``: each parameter's layout, the override that matched, its other options."""
+    model: nn.Module,
+    overrides: Overrides,
+    example: Any = None,
+    of_outputs: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Choice]:
+    """Find the layout of every parameter, and apply ``overrides``.
+
+    Args:
+        model: the model.
+        overrides: as in `param_groups`.
+        example: as in `param_groups`.
+        of_outputs: options of output layers; overrides win over them.
+    """
     overrides = override_pairs(overrides)
-    resolved: list[tuple[NamedLayout, int | None, dict[str, Any]]] = []
+    resolved: list[Choice] = []
     for found in infer_layouts(model, example):
-        index = _first_match((found.name, *found.other_names), found.layout.role, overrides)
+        index = _first_match(found, overrides)
         options: dict[str, Any] = {}
         if index is not None:
             found, options = _override(found, *overrides[index])
         if found.conflict:
             raise LayoutError(found.conflict)
-        resolved.append((found, index, options))
+        is_output = bool(of_outputs) and found.is_output
+        if is_output:
+            found = replace(found, reason=f"{found.reason}; an output layer")
+            options = {**of_outputs, **options}
+        resolved.append(Choice(found, (index, is_output), options))
 
-    matched = {index for _, index, _ in resolved}
+    matched = {choice.key[0] for choice in resolved}
     for index, (pattern, _) in enumerate(overrides):
         if index not in matched:
             what = "role" if pattern.startswith(_ROLE) else "name"
             words = [
-                found.layout.role if what == "role" else found.name for found, _, _ in resolved
+                word
+                for found, _, _ in resolved
+                for word in (_roles(found) if what == "role" else [found.name])
             ]
             raise LayoutError(
                 f"override pattern {pattern!r} matches no parameter, or only parameters that an "
@@ -114,15 +146,21 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _first_match(
-    names: Sequence[str], role: str, overrides: Sequence[tuple[str, Mapping[str, Any]]]
+    found: NamedLayout, overrides: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> int | None:
     for index, (pattern, _) in enumerate(overrides):
         if pattern.startswith(_ROLE):
-            if pattern == _ROLE + role:
+            if pattern.removeprefix(_ROLE) in _roles(found):
                 return index
-        elif any(fnmatch.fnmatchcase(name, pattern) for name in names):
+        elif any(fnmatch.fnmatchcase(name, pattern) for name in (found.name, *found.other_names)):
             return index
     return None
+
+
+def _roles(found: NamedLayout) -> list[str]:
+    """Return the roles by which overrides may call a parameter."""
+    role = found.layout.role
+    return [role, "output" if found.is_output else "hidden"] if role == "neuron" else [role]
 
 
 def _override(

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from nero.core.neurons import NEURON_ROLES
 from nero.layout.infer import infer_layouts
 
 
@@ -21,7 +20,7 @@ def hidden_matrices(
     Args:
         model: the model; it is only read.
         outer_layers: names of modules whose parameters are all left out, embeddings aside. By default
-            the output layer: the module that is registered last among those with a matrix. A first layer
+            the output layer: the weights that are registered last among those of neurons. A first layer
             that reads numbers rather than tokens counts as hidden; name it here if it should not.
 
     Raises:
@@ -38,19 +37,15 @@ def hidden_matrices(
         >>> [tuple(weight.shape) for weight in hidden_matrices(model)]
         [(32, 8), (8, 32)]
     """
-    found = [each for each in infer_layouts(model) if each.param.ndim == 2]
-    matrices = [each.param for each in found if each.layout.role in NEURON_ROLES]
+    found = infer_layouts(model)
     if outer_layers is None:
-        outer = set(_last_owner(model, set(matrices)).parameters(recurse=False))
+        outer = {each.param for each in found if each.is_output}
     else:
         outer = {p for name in outer_layers for p in model.get_submodule(name).parameters()}
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             outer.update(module.parameters(recurse=False))
+    matrices = [
+        each.param for each in found if each.layout.role == "neuron" and each.param.ndim == 2
+    ]
     return [param for param in matrices if param.requires_grad and param not in outer]
-
-
-def _last_owner(model: nn.Module, matrices: set[nn.Parameter]) -> nn.Module:
-    """Return the module registered last among those that hold one of ``matrices``, tied ones included."""
-    owners = [m for m in model.modules() if not matrices.isdisjoint(m.parameters(recurse=False))]
-    return owners[-1] if owners else nn.Module()

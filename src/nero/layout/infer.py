@@ -31,6 +31,8 @@ class NamedLayout:
     """Why its owners or its uses disagree; only an override can decide then."""
     is_guess: bool = False
     """Whether only its name and its shape speak for the layout."""
+    is_output: bool = False
+    """Whether it is the layer of neurons that is registered last, or an embedding that is one as well."""
 
 
 class _Found(NamedTuple):
@@ -67,7 +69,9 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
             "pass an instance of the model itself, not its class or its parameters"
         )
     found: dict[nn.Parameter, NamedLayout] = {}
+    met: list[nn.Parameter] = []  # a tied one at each of its owners
     for name, param, (layout, reason, is_guess) in _walk(model):
+        met.append(param)
         first = found.get(param)
         if first is None:
             found[param] = NamedLayout(name, param, layout, reason, is_guess=is_guess)
@@ -76,17 +80,21 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
         found[param] = replace(
             first,
             layout=replace(first.layout, role="neuron") if is_layer else first.layout,
+            is_output=first.is_output or is_layer,
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
             conflict=first.conflict
             if layout.has_dims_of(first.layout)
             else _conflict(first, name, layout, reason),
         )
-    if example is None:
-        return list(found.values())
-    from nero.layout.reconcile import reconciled
+    everything = list(found.values())
+    if example is not None:
+        from nero.layout.reconcile import reconciled
 
-    return reconciled(model, list(found.values()), example)
+        everything = reconciled(model, everything, example)
+    layers = {each.param for each in everything if each.layout.role == "neuron"}
+    last = next((param for param in reversed(met) if param in layers), None)
+    return [replace(each, is_output=True) if each.param is last else each for each in everything]
 
 
 def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str:

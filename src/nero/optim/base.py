@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
 
 import torch
@@ -15,8 +16,9 @@ from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
 from nero.core.update import Update
-from nero.layout import Overrides, param_groups
+from nero.layout import Overrides
 from nero.layout.arrival import model_of, with_layouts
+from nero.layout.groups import grouped, resolve
 from nero.optim.checkpoint import (
     check_groups,
     check_mapping,
@@ -65,6 +67,8 @@ class Resolved(NamedTuple):
     """The state that its step needs; it may have more, from options that have changed since."""
     is_viewed: bool
     """Whether its tensors are not stepped as they are, but as views of what this rank holds."""
+    needs_whole: bool
+    """Whether it is sharded, and its direction takes all of it to find."""
 
 
 class RelativeOptimizer(Optimizer):
@@ -105,7 +109,7 @@ class RelativeOptimizer(Optimizer):
             check_overrides(overrides, defaults)
             if model is not params:
                 self._names = tuple(name for name, _ in model.named_parameters())
-        groups = as_groups(params, overrides, example)
+        groups = as_groups(params, overrides, example, self._options_of_outputs(defaults))
         self._is_building = True
         super().__init__(groups, defaults)
         self._is_building = False
@@ -142,8 +146,16 @@ class RelativeOptimizer(Optimizer):
         """Return the mesh dims over which the sums of a sharded parameter's update are added up."""
         return ()
 
+    def _needs_whole(self, param: Tensor, hyper: Any) -> bool:
+        """Whether the direction of a sharded parameter takes all of it to find."""
+        return False
+
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
         """Change, in place, a parameter that the optimiser has not seen before."""
+
+    def _options_of_outputs(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options that output layers have unless an override says otherwise."""
+        return {}
 
     def _role_options(self, group: Group) -> Mapping[str, Any]:
         """Return options that parameters of a group's role have unless it says otherwise."""
@@ -168,7 +180,8 @@ class RelativeOptimizer(Optimizer):
         is_group = isinstance(param_group, Mapping)
         try:
             # Everything is checked before anything is projected.
-            for part in with_layouts([param_group]) if is_group else [param_group]:
+            of_outputs = self._options_of_outputs(self.defaults)
+            for part in with_layouts([param_group], of_outputs) if is_group else [param_group]:
                 if is_group:
                     part = {**self._role_options(part), **part}
                 super().add_param_group(named_like(self.param_groups, part))
@@ -321,7 +334,8 @@ class RelativeOptimizer(Optimizer):
                 self._check_param(param, group, param_name(group, place))
                 _check_state(state, self.state_specs, known.neurons, param_name(group, place))
                 self._resolved[position] = known
-        if not param.requires_grad or (grad is None and not known.reduce_over):
+        with_others = known.reduce_over or known.needs_whole
+        if not param.requires_grad or (grad is None and not with_others):
             return None
         if grad is not None and grad.layout != torch.strided:
             raise_sparse(param_name(group, place))
@@ -393,6 +407,7 @@ class RelativeOptimizer(Optimizer):
             reduce_over=self._reduce_over(param, neurons) if is_sharded(param) else (),
             state_keys=tuple(k for k, s in self.state_specs.items() if s.exists(neurons, hyper)),
             is_viewed=is_sharded(param) or neurons.num_groups > 1,
+            needs_whole=is_sharded(param) and self._needs_whole(param, hyper),
         )
 
     def _new_state(
@@ -420,18 +435,23 @@ class RelativeOptimizer(Optimizer):
         return state
 
 
-def as_groups(params: Any, overrides: Overrides = (), example: Any = None) -> Any:
+def as_groups(
+    params: Any,
+    overrides: Overrides = (),
+    example: Any = None,
+    of_outputs: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """Return the param groups of a model, of an iterator that leads to one, or of bare parameters."""
     model = model_of(params)
     if model is not None:
-        return param_groups(model, overrides=overrides, example=example)
+        return grouped(resolve(model, overrides, example, of_outputs))
     if overrides or example is not None:
         name = "overrides match parameter names" if overrides else "example is a model's input"
         raise TypeError(f"{name}: pass the model, not its parameters")
     if isinstance(params, Tensor):
         return params  # torch refuses it, and says why
     check_params(params)
-    return with_layouts(params)
+    return with_layouts(params, of_outputs)
 
 
 def _check_state(state: State, specs: Mapping[str, StateSpec], neurons: Neurons, name: str) -> None:
@@ -464,6 +484,7 @@ def _localized(update: Update, known: Resolved, name: str) -> Update:
         state=state,
         reduce_over=known.reduce_over,
         has_grad=has_grad,
+        whole=param if known.needs_whole else None,
     )
 
 

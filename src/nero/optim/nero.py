@@ -10,15 +10,16 @@ from torch import Tensor
 from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
 from nero.backends.cpu import operator
 from nero.core.neurons import Neurons, neurons_from_options
-from nero.core.presets import LR, MOMENTUM, PresetName, chosen, find_preset
+from nero.core.presets import DIRECTION, LR, MOMENTUM, PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
-from nero.core.spec import STATE, Hyper, Nonfinite, flag
+from nero.core.spec import STATE, Direction, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_far, warn_no_foreach
+from nero.optim.polar import along_polar
 from nero.optim.projection import project_param_
 from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
 
@@ -47,11 +48,15 @@ class Nero(RelativeOptimizer):
             it their neurons are read from shapes, with a warning.
         lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
         beta: averaging constant of the squared gradient norm.
-        preset: ``"paper"``, or ``"rows"`` for the networks of today: a momentum of 0.9, embeddings of norm
-            sqrt(dim), and a rate of 0.03. Arguments that are given win over it.
+        preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
+            sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
+            layers. Arguments that are given win over it.
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
+        direction: what neurons turn along: their row of the ``"gradient"`` or of its average, or the row
+            of the ``"polar"`` factor of all of their layer, as Muon has it. That leaves embeddings out, and
+            costs five rounds of matrix products.
         bias_scale: the scale of parameters without fan-in that start at zero.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
@@ -101,6 +106,7 @@ class Nero(RelativeOptimizer):
         *,
         preset: PresetName = "paper",
         momentum: float = MOMENTUM,
+        direction: Direction = DIRECTION,
         bias_scale: float = 0.01,
         constraint: Sphere | str = DEFAULT,
         gain_penalty: float = 0.0,
@@ -117,7 +123,7 @@ class Nero(RelativeOptimizer):
     ) -> None:
         warn_no_foreach(foreach)
         defaults = {
-            **chosen(find_preset(preset), lr=lr, momentum=momentum),
+            **chosen(find_preset(preset), lr=lr, momentum=momentum, direction=direction),
             "preset": preset,
             "beta": beta,
             "bias_scale": bias_scale,
@@ -204,6 +210,9 @@ class Nero(RelativeOptimizer):
                 "the fastest implementation that there is"
             )
 
+    def _options_of_outputs(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        return find_preset(defaults["preset"]).of_outputs
+
     def _role_options(self, group: Group) -> Mapping[str, Any]:
         preset = self.defaults["preset"]
         if group.get("preset", preset) != preset:
@@ -244,6 +253,11 @@ class Nero(RelativeOptimizer):
 
         return fan_in_mesh_dims(param, neurons)
 
+    def _needs_whole(self, param: Tensor, hyper: Hyper) -> bool:
+        from nero.distributed import cuts_of
+
+        return hyper.direction == "polar" and bool(cuts_of(param))
+
     def _prepare_groups(self, groups: Sequence[Group]) -> None:
         warn_if_trained(layers_of(groups))
         self._has_judged = True
@@ -263,6 +277,8 @@ class Nero(RelativeOptimizer):
             self._watch.before_step(self.param_groups)
         if any(group["nonfinite"] == "raise" for group in self.param_groups):
             self._check_finite(updates)
+        if any(update.hyper.direction == "polar" for update in updates):
+            updates = along_polar(updates)
         shared = [update for update in updates if update.reduce_over]
         if shared:
             from nero import distributed

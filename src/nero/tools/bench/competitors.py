@@ -52,6 +52,13 @@ COMPETITORS: Mapping[str, Competitor] = {
     "nero-rows": Competitor(
         lambda m: [Nero(m, preset="rows")], state_copies=1, dtypes=(torch.float32,)
     ),
+    "nero-polar": Competitor(
+        lambda m: [Nero(m, preset="polar")],
+        state_copies=1,
+        temporary_copies=1,  # factors of all hidden matrices at once
+        dtypes=(torch.float32,),
+        max_parameters=130e6,
+    ),
     "nero-fused": Competitor(lambda m: [Nero(m, fused=True)], why_not=_why_no_kernel),
     "nero-plain": Competitor(lambda m: [Nero(m, fused=False)], temporary_copies=0.5),
 }

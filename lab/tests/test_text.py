@@ -12,9 +12,10 @@ from torch import Tensor
 from nero_lab.engine.task import Experiment, Task
 from nero_lab.tasks.multi30k import MULTI30K
 from nero_lab.tasks.shakespeare import SHAKESPEARE
+from nero_lab.tasks.shakespeare_moe import SHAKESPEARE_MOE
 from nero_lab.tasks.wikitext2 import WIKITEXT2
 
-TASKS = (SHAKESPEARE, WIKITEXT2, MULTI30K)
+TASKS = (SHAKESPEARE, SHAKESPEARE_MOE, WIKITEXT2, MULTI30K)
 each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 
 

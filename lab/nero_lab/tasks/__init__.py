@@ -1,4 +1,4 @@
-"""Every task, by name, in the order of the paper's figures."""
+"""Every task, by name, in the order of the paper's figures; then those that are not in it."""
 
 import dataclasses
 
@@ -14,6 +14,7 @@ from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 from nero_lab.tasks.multi30k import MULTI30K
 from nero_lab.tasks.pong import PONG
 from nero_lab.tasks.shakespeare import SHAKESPEARE
+from nero_lab.tasks.shakespeare_moe import SHAKESPEARE_MOE
 from nero_lab.tasks.wikitext2 import WIKITEXT2
 
 TASKS: dict[str, Task] = {
@@ -29,6 +30,7 @@ TASKS: dict[str, Task] = {
         PONG,
         IMAGENET,
         SHAKESPEARE,
+        SHAKESPEARE_MOE,
     )
 }
 

@@ -9,6 +9,7 @@ from nero_lab.tasks.cgan import CGAN
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
 from nero_lab.tasks.cifar_vit import CIFAR_VIT
+from nero_lab.tasks.fineweb_gpt2 import FINEWEB_GPT2
 from nero_lab.tasks.imagenet import IMAGENET
 from nero_lab.tasks.mnist_deep import MNIST_DEEP
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
@@ -33,6 +34,7 @@ TASKS: dict[str, Task] = {
         SHAKESPEARE,
         SHAKESPEARE_MOE,
         CIFAR_VIT,
+        FINEWEB_GPT2,
     )
 }
 

@@ -1,7 +1,5 @@
 """A mixture of experts: perceptrons of which a router chooses a few for each token."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -64,4 +62,4 @@ def mean_imbalance(model: nn.Module) -> Tensor:
 def _imbalance(shares: Tensor, chosen: Tensor) -> Tensor:
     num_experts = shares.shape[-1]
     parts = chosen.flatten().bincount(minlength=num_experts) / chosen.numel()
-    return num_experts * cast(Tensor, (parts * shares.mean(dim=0)).sum())
+    return num_experts * (parts * shares.mean(dim=0)).sum()

@@ -14,11 +14,12 @@ from nero_lab.engine.task import Setting
 from nero_lab.experiments.classification import Classification, StoredImages
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
+from nero_lab.tasks.cifar_vit import CIFAR_VIT
 from nero_lab.tasks.imagenet import IMAGENET, make_up_images
 from nero_lab.tasks.mnist_deep import MNIST_DEEP
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 
-TASKS = [MNIST_REPARAM, MNIST_DEEP, CIFAR_VGG11, CIFAR_RESNET18, IMAGENET]
+TASKS = [MNIST_REPARAM, MNIST_DEEP, CIFAR_VGG11, CIFAR_RESNET18, CIFAR_VIT, IMAGENET]
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,13 @@
 import math
 from pathlib import Path
 
+import pytest
 from made_up_runs import read_results, write_finals, write_run, write_times
 
+from nero_lab.report import write_report
 from nero_lab.report.costs import costs, draw
 from nero_lab.runner.config import RunConfig
+from nero_lab.tasks import TASKS
 
 
 def test_steps_to_the_last_score_of_adam(tmp_path: Path) -> None:
@@ -27,6 +30,27 @@ def test_steps_to_the_last_score_of_adam(tmp_path: Path) -> None:
     assert (table.seconds["nero"], table.seconds["adam"]) == (6.0, 12.0)
     assert math.isnan(table.seconds["lamb"])
     draw(found, read_results(tmp_path)["cifar-resnet18"].metric, tmp_path / "costs.png")
+
+
+def test_steps_to_the_target_of_a_public_yardstick(tmp_path: Path) -> None:
+    for optimizer, curve in {
+        "nero": [4.28, 2.28],
+        "adamw": [5.28, 3.28],
+        "muon": [3.78, 3.28 + 1e-6],
+    }.items():
+        for scale in ("cpu", "paper"):
+            write_run(tmp_path, RunConfig("fineweb-gpt2", scale, optimizer), curve)
+    at_paper, at_cpu = (
+        next(costs(read_results(tmp_path, scale)["fineweb-gpt2"])) for scale in ("paper", "cpu")
+    )
+    assert (at_paper.reference, at_paper.goal) == ("", "3.28")
+    steps = at_paper.table.set_index("optimizer").steps
+    assert steps["nero"] == pytest.approx(15)
+    assert (steps["adamw"], steps["muon"]) == (20, math.inf)
+    assert at_cpu.reference == "adamw"  # a small network is not held to it
+    draw(at_paper, TASKS["fineweb-gpt2"].metric, tmp_path / "costs.png")
+    write_report(tmp_path, tmp_path / "out", scale="paper")
+    assert "is first as good as 3.28, on" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_a_target_is_reached_from_below_where_more_is_better(tmp_path: Path) -> None:

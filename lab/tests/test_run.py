@@ -125,8 +125,12 @@ def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) ->
     assert_same(tmp_path / "whole" / config.name, folder / config.name)
 
 
-def test_two_ranks_train_as_one(data_dir: Path, tmp_path: Path) -> None:
-    config = RunConfig("mnist-deep", scale="smoke")
+@pytest.mark.parametrize("name", ["mnist-deep", "fineweb-gpt2", "shakespeare-moe"])
+def test_two_ranks_train_as_one(name: str, data_dir: Path, tmp_path: Path) -> None:
+    options = (
+        {"balance": 0.0} if name == "shakespeare-moe" else {}
+    )  # each rank balances its own part
+    config = RunConfig(name, scale="smoke", options=options)
     run(config, dirs(tmp_path / "one", data_dir))
     _run_on_two_ranks(config, tmp_path / "two", data_dir)
     one, two = (read(tmp_path / ranks / config.name) for ranks in ("one", "two"))

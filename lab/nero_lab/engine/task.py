@@ -45,6 +45,7 @@ class Metric:
     higher_is_better: bool = False
     log: bool = False  # draw on a logarithmic axis
     training_label: str = ""  # of its counterpart in training, if not the label with "training"
+    target: float | None = None  # up to which a public yardstick counts steps, at paper scale
 
     @property
     def tested(self) -> "Metric | None":

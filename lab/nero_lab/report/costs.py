@@ -32,8 +32,8 @@ class Costs:
 
     Args:
         variant: of the task, or "".
-        reference: whose last score is the target.
-        target: that score, in validation.
+        reference: whose last score is the target, or "" where the task has a target of its own.
+        target: the score, in validation, up to which steps are counted.
         table: one row for each optimiser: its name, mean ``score``, ``steps`` to the target, infinite if it
             was not reached, ``seconds`` of all steps, NaN if they were not timed, and ``state_bytes``.
     """
@@ -48,19 +48,29 @@ class Costs:
         """The end of the name of the picture."""
         return "-".join(filter(None, ("costs", slug(self.variant))))
 
+    @property
+    def goal(self) -> str:
+        """The target in words."""
+        score = f"{self.target:.4g}"
+        return (
+            f"the last score of {look(self.reference).title} ({score})" if self.reference else score
+        )
+
 
 def costs(results: Results) -> Iterator[Costs]:
-    """Yield the costs of each variant with a reference and enough optimisers to compare."""
+    """Yield the costs of each variant with a target and enough optimisers to compare."""
+    metric = results.task.metric
+    own_target = metric.target if results.scale == "paper" else None
     for variant in results.rates.variant.unique():
         ran = results.best(results.rates.optimizer.unique(), variant)
         ran = {name: rate for name, rate in ran.items() if not rate.num_diverged}
-        reference = next((name for name in REFERENCES if name in ran), None)
-        if reference is None or len(ran) < _MIN_OPTIMIZERS:
+        reference = next((name for name in REFERENCES if name in ran and own_target is None), "")
+        if len(ran) < _MIN_OPTIMIZERS or (own_target is None and not reference):
             continue
         curves = {name: _curve(results, rate) for name, rate in ran.items()}
         if any(curve.empty for curve in curves.values()):
             continue
-        metric, target = results.task.metric, float(curves[reference].iloc[-1])
+        target = own_target if own_target is not None else float(curves[reference].iloc[-1])
         timed = results.step_seconds(variant)
         rows = [
             {
@@ -147,9 +157,7 @@ def _draw_steps(axes: Axes, found: Costs) -> None:
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlim(0, 1.18 * table.num_steps.max())
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(
-        f"steps to the last score of {look(found.reference).title} ({found.target:.4g})"
-    )
+    axes.set_xlabel(f"steps to {found.goal}")
 
 
 def _draw_scores(axes: Axes, table: DataFrame, column: str) -> None:

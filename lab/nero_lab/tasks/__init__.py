@@ -1,4 +1,4 @@
-"""Every task, by name, in the order of the paper's figures."""
+"""Every task, by name, in the order of the paper's figures; then those that are not in it."""
 
 import dataclasses
 
@@ -8,12 +8,15 @@ from nero_lab.engine.task import NOT_IN_PAPER, Task
 from nero_lab.tasks.cgan import CGAN
 from nero_lab.tasks.cifar_resnet18 import CIFAR_RESNET18
 from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
+from nero_lab.tasks.cifar_vit import CIFAR_VIT
+from nero_lab.tasks.fineweb_gpt2 import FINEWEB_GPT2
 from nero_lab.tasks.imagenet import IMAGENET
 from nero_lab.tasks.mnist_deep import MNIST_DEEP
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 from nero_lab.tasks.multi30k import MULTI30K
 from nero_lab.tasks.pong import PONG
 from nero_lab.tasks.shakespeare import SHAKESPEARE
+from nero_lab.tasks.shakespeare_moe import SHAKESPEARE_MOE
 from nero_lab.tasks.wikitext2 import WIKITEXT2
 
 TASKS: dict[str, Task] = {
@@ -29,6 +32,9 @@ TASKS: dict[str, Task] = {
         PONG,
         IMAGENET,
         SHAKESPEARE,
+        SHAKESPEARE_MOE,
+        CIFAR_VIT,
+        FINEWEB_GPT2,
     )
 }
 

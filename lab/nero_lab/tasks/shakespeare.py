@@ -3,40 +3,42 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from nero_lab.data import shakespeare
 from nero_lab.data.files import folder
 from nero_lab.engine.batching import generator
 from nero_lab.engine.schedules import Cosine
-from nero_lab.engine.task import Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.engine.task import Metric, Recipe, Setting, Task
+from nero_lab.experiments.next_token import NextToken, Windows
+from nero_lab.models.block import MakePerceptron, Perceptron
 from nero_lab.models.gpt import GPT
 
-Windows = tuple[Tensor, Tensor]
 
+class Shakespeare(NextToken):
+    """Next-character prediction on random windows of the text.
 
-class Shakespeare(Experiment):
-    """Next-character prediction on random windows of the text."""
+    Args:
+        setting: with the recipe whose options say how large the network is.
+        perceptron: makes the second half of each block of it.
+    """
 
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
+    def __init__(self, setting: Setting, *, perceptron: MakePerceptron = Perceptron) -> None:
         self.context: int = setting.option("context")
         self.text = shakespeare.load(
             folder("shakespeare", setting.data_dir),
             num_characters=setting.option("num_characters"),
         )
-        self.players = {
-            "gpt": GPT(
-                vocabulary=len(self.text.alphabet),
-                context=self.context,
-                num_layers=setting.option("num_layers"),
-                width=setting.option("width"),
-                num_heads=setting.option("num_heads"),
-                dropout=setting.option("dropout"),
-            )
-        }
         self.steps_per_epoch = setting.option("steps_per_epoch")
+        model = GPT(
+            vocabulary=len(self.text.alphabet),
+            context=self.context,
+            num_layers=setting.option("num_layers"),
+            width=setting.option("width"),
+            num_heads=setting.option("num_heads"),
+            dropout=setting.option("dropout"),
+            perceptron=perceptron,
+        )
+        super().__init__(setting, model)
 
     def batches(self, epoch: int, start: int) -> Iterator[Windows]:
         """Yield random windows of the training text."""
@@ -46,36 +48,17 @@ class Shakespeare(Experiment):
             starts = torch.randint(
                 last, (setting.recipe.batch_size,), generator=generator(setting.seed, epoch, index)
             )
-            yield self._windows(self.text.train, starts[setting.rank :: setting.world_size])
+            yield shakespeare.windows(
+                self.text.train, starts[setting.rank :: setting.world_size], self.context
+            )
 
-    def advance(self, batch: Windows, take: Take) -> Sums:
-        """Train on one batch of windows."""
-        loss = self._loss(batch)
-        take("gpt", loss)
-        count = batch[1].numel()
-        return {"loss": (loss.detach() * count, count)}
-
-    def score(self) -> Sums:
-        """Score windows that are spread evenly over the validation text, the same for every seed."""
-        setting = self.setting
-        num_windows = setting.option("num_valid_characters") // self.context
+    def valid_windows(self) -> Iterator[Windows]:
+        """Yield windows that are spread evenly over the validation text."""
+        num_windows = self.setting.option("num_valid_characters") // self.context
         last = len(self.text.valid) - self.context - 1
         starts = torch.linspace(0, last, num_windows, dtype=torch.float64).long()
-        total, count = torch.zeros((), device=setting.device), 0
-        for items in setting.in_order(num_windows, setting.recipe.batch_size):
-            batch = self._windows(self.text.valid, starts[items])
-            total += self._loss(batch) * batch[1].numel()
-            count += batch[1].numel()
-        return {"loss": (total, count)}
-
-    def _windows(self, text: Tensor, starts: Tensor) -> Windows:
-        inputs, targets = shakespeare.windows(text, starts, self.context)
-        return inputs.to(self.setting.device), targets.to(self.setting.device)
-
-    def _loss(self, batch: Windows) -> Tensor:
-        inputs, targets = batch
-        logits = self.players["gpt"](inputs)
-        return cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        for items in self.setting.in_order(num_windows, self.setting.recipe.batch_size):
+            yield shakespeare.windows(self.text.valid, starts[items], self.context)
 
 
 SHAKESPEARE = Task(

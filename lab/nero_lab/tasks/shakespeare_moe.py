@@ -1,0 +1,63 @@
+"""The character GPT on Tiny Shakespeare with a mixture of experts in the place of each perceptron."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nero_lab.engine.task import Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.experiments.next_token import Windows
+from nero_lab.models.experts import Experts, mean_imbalance
+from nero_lab.tasks.shakespeare import SHAKESPEARE, Shakespeare
+
+
+class ShakespeareMoE(Shakespeare):
+    """Next-character prediction, with a penalty on experts that are used unevenly."""
+
+    def __init__(self, setting: Setting) -> None:
+        options = {name: setting.option(name) for name in ("num_experts", "num_active")}
+        super().__init__(setting, perceptron=partial(Experts, **options))
+
+    def advance(self, batch: Windows, take: Take) -> Sums:
+        """Train on one batch of windows; the loss that is seen is that without the penalty."""
+        loss = self.loss(batch)
+        # Each rank balances its own windows.
+        imbalance = mean_imbalance(self.players["gpt"])
+        take("gpt", loss + self.setting.option("balance") * imbalance)
+        count = batch[1].numel()
+        return {
+            "loss": (loss.detach() * count, count),
+            "imbalance": (imbalance.detach() * count, count),
+        }
+
+
+def _with_experts(scale: str, *, takes: str, **changes: Any) -> Recipe:
+    recipe = SHAKESPEARE.recipes[scale]
+    experts: Mapping[str, Any] = {"num_experts": 4, "num_active": 2, "balance": 0.01}
+    return replace(recipe, options={**recipe.options, **experts}, takes=takes, **changes)
+
+
+SHAKESPEARE_MOE = Task(
+    name="shakespeare-moe",
+    title="a character GPT with a mixture of experts on Tiny Shakespeare",
+    data="shakespeare",
+    metric=Metric("valid_loss", "validation loss (nats per character)"),
+    recipes={
+        "paper": _with_experts("paper", takes="not run"),
+        "cpu": _with_experts(
+            "cpu",
+            takes="about 5 minutes on one core, by the time of three steps; not run",
+            precision="float32",
+        ),
+        "smoke": _with_experts("smoke", takes="seconds"),
+    },
+    build=ShakespeareMoE,
+    differences=(
+        "This experiment is not in the paper; apart from its experts and from float32 at cpu scale it is "
+        "the task shakespeare.",
+        "Each block has four perceptrons of the usual size and sends a character through two of them, so "
+        "it computes twice as much as the task shakespeare, with four times the weights in perceptrons.",
+        "The loss is that of predictions alone; a penalty of 0.01 times the imbalance of the experts is "
+        "added in training only.",
+    ),
+)

@@ -55,7 +55,7 @@ class TurningCallback(TrainerCallback):
     """Watches the optimiser that a Trainer builds, which exists only once it trains.
 
     Args:
-        options: those of [`TurningMonitor`][nero.diagnostics.TurningMonitor], such as ``every`` and ``sinks``.
+        options: those of [`TurningMonitor`][nero.diagnostics.TurningMonitor]: ``every``, ``sinks``, ...
 
     Example:
         >>> from nero.integrations.huggingface import TurningCallback

@@ -1,7 +1,10 @@
-"""timm without torchvision, which it needs for data, and for one class that its layers look for."""
+"""Imports the frameworks that want something of whoever imports them."""
 
+import importlib
 import importlib.util
+import os
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -10,8 +13,17 @@ from torch import nn
 STANDING_IN = ("torchvision", "torchvision.ops", "torchvision.ops.misc")
 
 
-def import_timm() -> None:
-    """Import timm's models and optimisers, also where torchvision is not installed."""
+def import_frameworks() -> None:
+    """Import timm and fastai, and choose the backend of Keras; a second call does nothing."""
+    os.environ["KERAS_BACKEND"] = "torch"  # read when it is imported
+    _import_timm()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it sets options of pandas that are about to go
+        importlib.import_module("fastai.callback.schedule")
+
+
+def _import_timm() -> None:
+    """Import timm, which needs torchvision for data, and for one class that its layers look for."""
     timm = importlib.util.find_spec("timm")
     if timm is None or timm.origin is None or "timm.optim" in sys.modules:
         return

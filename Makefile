@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: dev check lint types test random mutants zoo docs clean
+.PHONY: dev check lint types test integrations random mutants zoo docs clean
 
 dev: $(BIN)/.installed
 
@@ -24,6 +24,14 @@ types: dev
 
 test: dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=40
+
+# Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
+# without torchvision, which only their data need.
+integrations: dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' fastdownload fasttransform
+	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
+		docs/how-to/trainers.md
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.
 SEED ?= $(shell date +%s)

@@ -22,9 +22,26 @@ import nero
 import nero.functional
 import nero.optim.nero
 from nero.backends import cpu
+from tests.integrations.frameworks import import_frameworks
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
+
+# Real frameworks have a job of their own, `make integrations`, and the core needs none of them.
+_INTEGRATIONS = [
+    Path(__file__).parent / path
+    for path in ("tests/integrations", "src/nero/integrations", "docs/how-to/trainers.md")
+]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out what needs a framework, unless they are installed."""
+    if any(path in (collection_path, *collection_path.parents) for path in _INTEGRATIONS):
+        if importlib.util.find_spec("lightning") is None:
+            return True
+        import_frameworks()
+    return None
+
 
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 

@@ -72,6 +72,8 @@ OPTIONS = [
     ("Nero(model, lr=inf)", "learning rate"),
     ("Nero(model, lr=10)", "lr=10.*rad"),
     ("Nero(model, lr=torch.tensor(10.0))", "lr=10.*rad"),
+    ("Nero(model, lr=5e-5)", "lr=5e-05.*Adam.*0.01"),
+    ("Nero(model, lr=torch.tensor(5e-5))", "lr=5e-05.*Adam.*0.01"),
     ("Nero(model, lr=torch.tensor(-0.01))", "learning rate"),
     ("Nero(model, lr=torch.tensor(nan))", "learning rate"),
     ("Nero(model, lr=torch.tensor([0.1, 0.1]))", "lr"),

@@ -357,7 +357,8 @@ def test_a_layer_with_a_neuron_that_is_not_finite_is_not_balanced():
 def test_rounding_at_a_tiny_rate_is_not_too_far():
     """Rounded at random, bfloat16 weights turn by much more than the rate, but by less than eps."""
     layer = nn.Linear(256, 16, bias=False).bfloat16()
-    optimizer = nero.Nero(layer, lr=1e-5, stochastic_rounding=True)
+    optimizer = nero.Nero(layer, stochastic_rounding=True)
+    optimizer.param_groups[0]["lr"] = 1e-5
     monitor = TurningMonitor(optimizer, every=1)
     torch.manual_seed(0)
     for _ in range(3):

@@ -34,6 +34,26 @@ def test_gain_penalty_is_a_term_of_the_loss(fused):
         torch.testing.assert_close(p, q)
 
 
+def test_a_rate_for_adam_draws_one_hint():
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    with pytest.warns(UserWarning, match="lr=5e-05.*rate for Adam.*use 0.01") as caught:
+        optimizer = Nero(model, lr=5e-5)
+    assert len(optimizer.param_groups) == 3
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_small_rates_that_were_meant_draw_no_hint():
+    """Warnings are errors here: a group that hardly moves, a frozen one, and the end of a schedule."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    Nero(model, overrides=[("0.*", {"lr": 1e-6})])
+    Nero(model, lr=0.0)
+    optimizer = Nero(model, lr=1e-4)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-9
+    Nero(model).load_state_dict(optimizer.state_dict())
+
+
 def test_gain_penalty_without_gains_is_a_warning():
     with pytest.warns(UserWarning, match="gain_penalty has no effect"):
         Nero([*nn.LayerNorm(3).parameters()], gain_penalty=0.1)

@@ -18,6 +18,8 @@ from nero.layout.groups import override_pairs
 
 MAX_USUAL_RAD = 1.0
 """Beyond this angle per step a neuron forgets where it was."""
+MIN_USUAL_RAD = 1e-4
+"""Below this angle per step a neuron needs ten thousand steps for one radian."""
 
 
 def read_lr(lr: float | Tensor) -> float | Tensor:
@@ -148,6 +150,22 @@ def warn_far(lr: float | Tensor) -> None:
         warn_user(
             f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
             "can use: Nero's lr is an angle, and 0.01 is usual"
+        )
+
+
+def warn_slow(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Warn if even the fastest group has a rate that was meant for Adam, as trainers hand it over.
+
+    Asked once, when the optimiser is built: schedulers and checkpoints may have small rates later.
+    """
+    rates = [group["lr"] for group in groups]
+    if any(isinstance(lr, Tensor) and lr.device.type != "cpu" for lr in rates):
+        return  # reading it would wait for the device
+    fastest = max(map(float, rates), default=0.0)
+    if 0 < fastest < MIN_USUAL_RAD:
+        warn_user(
+            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too little to train with: it "
+            "looks like a rate for Adam, but Nero's lr is an angle; use 0.01, or 1e-3 to fine-tune"
         )
 
 

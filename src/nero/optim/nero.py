@@ -18,7 +18,7 @@ from nero.core.update import Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
-from nero.optim.checks import name_at, warn_far, warn_no_foreach
+from nero.optim.checks import name_at, warn_far, warn_no_foreach, warn_slow
 from nero.optim.polar import along_polar
 from nero.optim.projection import project_param_
 from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
@@ -47,6 +47,8 @@ class Nero(RelativeOptimizer):
             it. Lists and groups of parameters keep what [`annotate`][nero.annotate] left on them; without
             it their neurons are read from shapes, with a warning.
         lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
+            AdamW moves every weight by about its rate, which turns a neuron of root-mean-square weight s by
+            about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
         beta: averaging constant of the squared gradient norm.
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
@@ -139,6 +141,7 @@ class Nero(RelativeOptimizer):
         }
         self._reset()
         super().__init__(params, defaults, overrides, example, unknown=unknown)
+        warn_slow(self.param_groups)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warn_user(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "

@@ -1,0 +1,81 @@
+"""Nero in the Trainer of Hugging Face, and in those that are built on it (TRL, axolotl)."""
+
+from typing import Any
+
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from nero.core.warn import warn_user
+from nero.diagnostics import TurningMonitor
+from nero.optim import Nero
+
+
+class NeroFactory:
+    """Builds the optimiser from the model, where a class would get parameters without it.
+
+    The Trainer makes an object of any class that is no ``Optimizer``, and calls it with the model.
+
+    Example:
+        >>> from nero.integrations.huggingface import NeroFactory
+        >>> optimizer = NeroFactory()(nn.Linear(4, 3), lr=0.02)
+        >>> [group["role"] for group in optimizer.param_groups]
+        ['neuron', 'bias']
+    """
+
+    def __call__(self, model: nn.Module, **options: Any) -> Nero:
+        """Return [`Nero`][nero.Nero] for a model; the options are its own."""
+        return Nero(model, **options)
+
+
+def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what the Trainer takes as ``optimizer_cls_and_kwargs``.
+
+    Args:
+        args: the training arguments: the rate is their ``learning_rate``, unless ``lr`` is given here.
+            Their default, 5e-5, is a rate for AdamW, and draws a hint. Their weight decay is not used,
+            since norms are fixed; one other than 0 draws a warning.
+        options: those of [`Nero`][nero.Nero].
+
+    Example:
+        >>> from transformers import TrainingArguments
+        >>> from nero.integrations.huggingface import nero_for
+        >>> args = TrainingArguments(learning_rate=0.01, use_cpu=True, report_to=[])
+        >>> nero_for(args, constraint="initial")[1]
+        {'lr': 0.01, 'constraint': 'initial'}
+    """
+    if args.weight_decay:
+        warn_user(
+            f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "
+            "norm of every neuron; set it to 0, and to regularise, see gain_penalty"
+        )
+    return NeroFactory, {"lr": args.learning_rate, **options}
+
+
+class TurningCallback(TrainerCallback):
+    """Watches the optimiser that a Trainer builds, which exists only once it trains.
+
+    Args:
+        options: those of [`TurningMonitor`][nero.diagnostics.TurningMonitor]: ``every``, ``sinks``, ...
+
+    Example:
+        >>> from nero.integrations.huggingface import TurningCallback
+        >>> callback = TurningCallback(every=50)  # Trainer(..., callbacks=[callback])
+    """
+
+    monitor: TurningMonitor | None = None
+    """The monitor of the run, from its beginning on."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Begin to watch the optimiser, inside of what wraps it."""
+        optimizer = getattr(kwargs["optimizer"], "optimizer", kwargs["optimizer"])
+        self.monitor = TurningMonitor(optimizer, kwargs["model"], **self.options)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Stop watching."""
+        if self.monitor is not None:
+            self.monitor.close()

@@ -1,0 +1,113 @@
+"""The real Accelerate: one process, and two that share the batch or the parameters."""
+
+import os
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from nero import Nero
+from tests.distributed.ranks import on_ranks
+from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+
+
+def new_accelerator(**options):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+    return Accelerator(cpu=True, **options)
+
+
+def prepared(accelerator):
+    model = network()
+    loader = DataLoader(TensorDataset(*examples()), batch_size=4)
+    return accelerator.prepare(model, Nero(model, lr=0.02), loader)
+
+
+def train(accelerator, model, optimizer, loader, num_epochs):
+    losses = []
+    for _ in range(num_epochs):
+        for inputs, labels in loader:
+            with accelerator.accumulate(model):
+                loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()  # before the backward pass it would empty what was accumulated
+                losses.append(loss.item())
+    return losses
+
+
+def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
+    accelerator = new_accelerator()
+    model, optimizer, loader = prepared(accelerator)
+    assert type(optimizer.optimizer) is Nero
+    assert neurons(optimizer, model) == described(model)
+    losses = train(accelerator, model, optimizer, loader, 1)
+    accelerator.save_state(str(tmp_path))
+    losses += train(accelerator, model, optimizer, loader, 1)
+
+    other = new_accelerator()
+    resumed, its_optimizer, its_loader = prepared(other)
+    other.load_state(str(tmp_path))
+    assert train(other, resumed, its_optimizer, its_loader, 1) == losses[4:]
+    assert_same_bits(resumed, model, its_optimizer.optimizer, optimizer.optimizer)
+
+    assert losses == bare_losses()
+
+
+def bare_losses():
+    model, losses = network(), []
+    optimizer = Nero(model, lr=0.02)
+    for _ in range(2):
+        for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=4):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def test_accumulated_gradients_equal_the_larger_batch():
+    accelerator = new_accelerator(gradient_accumulation_steps=2)
+    model, optimizer, loader = prepared(accelerator)
+    train(accelerator, model, optimizer, loader, 1)
+    whole = network()
+    its_optimizer = Nero(whole, lr=0.02)
+    for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=8):
+        its_optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(whole(inputs), labels).backward()
+        torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+        its_optimizer.step()
+    for p, q in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(p, q)  # sums of other terms, so other last bits
+
+
+def test_two_processes_equal_one():
+    """With DDP: Accelerate shards parameters on accelerators only."""
+    on_ranks(2, train_on_rank)
+
+
+def train_on_rank():
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    accelerator = new_accelerator()
+    assert accelerator.num_processes == size
+    model, optimizer, loader = prepared(accelerator)
+    losses = train(accelerator, model, optimizer, loader, 2)
+
+    # Each rank had half of a batch of eight, in turn.
+    single = network()
+    its_optimizer = Nero(single, lr=0.02)
+    for _ in range(len(losses) // 2):
+        for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=8):
+            its_optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(single(inputs), labels).backward()
+            torch.nn.utils.clip_grad_norm_(single.parameters(), 1.0)
+            its_optimizer.step()
+    for p, q in zip(model.parameters(), single.parameters(), strict=True):
+        torch.testing.assert_close(p, q)  # sums of other terms, so other last bits

@@ -1,0 +1,82 @@
+"""The real Lightning: `configure_optimizers` returns Nero(self), and a run resumes to the bit."""
+
+import logging
+
+import lightning
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from nero import Nero
+from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning:lightning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+NUM_EPOCHS = 3
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model, self.losses = network(), []
+
+    def training_step(self, batch):
+        loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+        self.losses.append(loss.item())
+        return loss
+
+    def configure_optimizers(self):
+        optimizer = Nero(self, lr=0.02)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
+
+
+def batches():
+    return DataLoader(TensorDataset(*examples()), batch_size=8)
+
+
+def fit(folder, *, ckpt_path=None):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    module = Classifier()
+    every_epoch = ModelCheckpoint(folder, "{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+    trainer = lightning.Trainer(
+        max_epochs=NUM_EPOCHS, accelerator="cpu", logger=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[every_epoch],
+    )  # fmt: skip
+    trainer.fit(module, batches(), ckpt_path=ckpt_path)
+    return module, trainer
+
+
+def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
+    unbroken, trainer = fit(tmp_path / "unbroken")
+    assert type(trainer.optimizers[0]) is Nero
+    assert neurons(trainer.optimizers[0], unbroken) == described(unbroken)
+
+    first = tmp_path / "unbroken" / "epoch=0.ckpt"
+    resumed, later = fit(tmp_path / "resumed", ckpt_path=first)
+    assert resumed.losses == unbroken.losses[-len(resumed.losses) :]
+    assert len(resumed.losses) == len(unbroken.losses) // NUM_EPOCHS * (NUM_EPOCHS - 1)
+    assert_same_bits(resumed, unbroken, later.optimizers[0], trainer.optimizers[0])
+
+    assert unbroken.losses == bare_losses()
+
+
+def bare_losses():
+    model, losses = network(), []
+    optimizer = Nero(model, lr=0.02)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(NUM_EPOCHS):
+        for inputs, labels in batches():
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        schedule.step()
+    return losses

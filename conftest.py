@@ -7,6 +7,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from nero.backends import cpu
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
+
+HAS_JAX = find_spec("optax") is not None
+# nero.jax is an extra of its own: its docstrings and its page need it.
+collect_ignore_glob = [] if HAS_JAX else ["src/nero/jax/*"]
 
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
@@ -121,6 +126,7 @@ _python.codeblock_parser = CodeBlockParser("python", _run)
 pytest_collect_file = Sybil(
     parsers=[_python, CodeBlockParser("text", _compare)],
     patterns=["README.md", "docs/**/*.md", "docs/*.md"],
+    excludes=[] if HAS_JAX else ["docs/how-to/jax.md"],
     setup=_open_page,
     teardown=lambda namespace: namespace["_page"].close(),
 ).pytest()

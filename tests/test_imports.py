@@ -19,6 +19,7 @@ ORDER = [
     "baselines",
     "diagnostics",
     "theory",
+    "jax",
     "tools",
 ]
 

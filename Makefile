@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: dev check lint types test random mutants zoo docs clean
+.PHONY: dev check lint types test jax random mutants zoo docs clean
 
 dev: $(BIN)/.installed
 
@@ -24,6 +24,11 @@ types: dev
 
 test: dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=40
+
+# The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out.
+jax: dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[jax]' flax orbax-checkpoint
+	$(BIN)/python -m pytest -q tests/nero_jax src/nero/jax docs/how-to/jax.md
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.
 SEED ?= $(shell date +%s)

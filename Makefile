@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: dev check lint types test integrations random mutants zoo docs clean
+.PHONY: dev check lint types test integrations jax random mutants zoo docs clean
 
 dev: $(BIN)/.installed
 
@@ -32,6 +32,11 @@ integrations: dev
 	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md
+
+# The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out.
+jax: dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[jax]' flax orbax-checkpoint
+	$(BIN)/python -m pytest -q tests/nero_jax src/nero/jax docs/how-to/jax.md
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.
 SEED ?= $(shell date +%s)

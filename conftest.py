@@ -7,6 +7,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from tests.integrations.frameworks import import_frameworks
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
+
+HAS_JAX = find_spec("optax") is not None
+# nero.jax is an extra of its own: its docstrings and its page need it.
+collect_ignore_glob = [] if HAS_JAX else ["src/nero/jax/*"]
 
 # Real frameworks have a job of their own, `make integrations`, and the core needs none of them.
 _INTEGRATIONS = [
@@ -138,6 +143,7 @@ _python.codeblock_parser = CodeBlockParser("python", _run)
 pytest_collect_file = Sybil(
     parsers=[_python, CodeBlockParser("text", _compare)],
     patterns=["README.md", "docs/**/*.md", "docs/*.md"],
+    excludes=[] if HAS_JAX else ["docs/how-to/jax.md"],
     setup=_open_page,
     teardown=lambda namespace: namespace["_page"].close(),
 ).pytest()

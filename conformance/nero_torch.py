@@ -7,30 +7,23 @@ import torch
 from torch import nn
 
 from nero import Nero, Sphere
+from nero.layout import LAYOUT_KEYS
 
 
 def run(case: dict[str, Any], dtype: torch.dtype = torch.float64) -> list[dict[str, Any]]:
     """Run a case through [`Nero`][nero.Nero] and report what it holds after each step."""
     options = dict(case["options"])
     constraint = Sphere(options.pop("radius"), options.pop("centre"))
-    rows = _as_rows(case).to(dtype)
-    param = nn.Parameter(rows)
-    optimizer = Nero(
-        [{"params": [param], "role": case["role"], "constraint": constraint, **options}]
-    )
+    layout = {key: case[key] for key in LAYOUT_KEYS}
+    param = nn.Parameter(torch.tensor(case["weight"], dtype=dtype).reshape(case["shape"]))
+    optimizer = Nero([{"params": [param], "constraint": constraint, **layout, **options}])
     seen = [_snapshot(param, optimizer)]
     for grad, lr in zip(case["gradients"], case["lr"], strict=True):
-        param.grad = None if grad is None else torch.tensor(grad, dtype=dtype).reshape(rows.shape)
+        param.grad = None if grad is None else torch.tensor(grad, dtype=dtype).view_as(param)
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
         seen.append(_snapshot(param, optimizer))
     return seen
-
-
-def _as_rows(case: dict[str, Any]) -> torch.Tensor:
-    # Every case lists its neurons one after the other, so rows are a reshape.
-    weight = torch.tensor(case["weight"], dtype=torch.float64)
-    return weight.reshape(len(case["neurons"]), -1) if case["neurons"] else weight
 
 
 def _snapshot(param: torch.Tensor, optimizer: Nero) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ PACKAGES = (
     "nero.baselines",
     "nero.diagnostics",
     "nero.theory",
+    *(["nero.jax"] if find_spec("optax") else []),
 )
 PUBLIC = [(package, name) for package in PACKAGES for name in import_module(package).__all__]
 

@@ -20,6 +20,7 @@ ORDER = [
     "diagnostics",
     "theory",
     "integrations",
+    "jax",
     "tools",
 ]
 

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 from reference.algorithm1 import Parameter
+from reference.neurons import columns, conv_transpose, experts
 
 FOLDER = Path(__file__).parents[2] / "conformance" / "vectors"
 ROWS = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
@@ -14,8 +15,9 @@ TOLERANCE = 1e-12
 
 
 def case(
-    name, rule, *, neurons=ROWS, role="neuron", weight=None, gradients=None, lr=0.01, **options
-):
+    name, rule, *, neurons=ROWS, shape=None, neuron_dims=(0,), num_groups=1,
+    role="neuron", weight=None, gradients=None, lr=0.01, **options,
+):  # fmt: skip
     draw = random.Random(name)
     size = 12 if neurons is ROWS else max(map(max, neurons), default=5) + 1
     weight = [draw.gauss(0.2, 1) for _ in range(size)] if weight is None else weight
@@ -30,6 +32,9 @@ def case(
         "rule": rule,
         "role": role,
         "neurons": neurons,
+        "shape": shape or ([len(neurons), len(neurons[0])] if neurons else [size]),
+        "neuron_dims": neuron_dims if neurons else None,
+        "num_groups": num_groups,
         "options": options,
         "tolerance": TOLERANCE,
         "weight": list(weight),
@@ -76,6 +81,27 @@ def cases():
         return changed
 
     yield case("balanced", "Algorithm 1: mean zero, norm one")
+    yield case(
+        "columns", "a kernel stored as (in, out)",
+        neurons=columns((4, 3)), shape=(4, 3), neuron_dims=(1,),
+    )  # fmt: skip
+    yield case(
+        "kernel-last", "a convolution stored as (height, width, in, out)",
+        neurons=columns((8, 3)), shape=(2, 2, 2, 3), neuron_dims=(3,), momentum=0.9,
+    )  # fmt: skip
+    yield case(
+        "experts", "a stack of kernels, (expert, in, out)",
+        neurons=experts((2, 4, 3), transposed=True), shape=(2, 4, 3), neuron_dims=(0, 2),
+    )  # fmt: skip
+    for name, more in {
+        "groups": {"momentum": 0.9},
+        "groups-initial": {"radius": "initial"},
+    }.items():
+        yield case(
+            name, "a transposed convolution, (in, out/groups, kernel): each group has its own inputs",
+            neurons=conv_transpose((4, 3, 2), 2), shape=(4, 3, 2), neuron_dims=(1,), num_groups=2,
+            **more,
+        )  # fmt: skip
     yield case("norm-only", "norm one, mean free", centre=False)
     yield case("mean-only", "mean zero, norm free", radius=None)
     yield case("unconstrained", "the relative update alone", radius=None, centre=False)

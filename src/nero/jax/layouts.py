@@ -1,0 +1,233 @@
+"""Which dims of each leaf of a parameter tree index its neurons.
+
+Layouts are those of `nero.layout`, by the leaf's path: ``{"Dense_0/kernel": neurons(1)}``. Flax stores its
+kernels as (in, out) and (..., in, out), so neurons are along the last dim, not the first as in torch.
+
+A tree of arrays has no modules, so `find_layouts` reads the names that Flax gives to its parameters. An nnx
+module has them, and its types decide. What neither knows is guessed and said in one warning.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.tree_util import GetAttrKey, tree_flatten_with_path
+
+from nero.core.neurons import (
+    BIAS,
+    EMBEDDING,
+    GAIN,
+    OTHER,
+    Layout,
+    LayoutError,
+    LayoutWarning,
+    Neurons,
+    is_broadcast,
+    neurons,
+)
+from nero.core.warn import warn_user
+
+Layouts: TypeAlias = Any
+"""A tree of `Layout` in the structure of the parameters, a mapping by path, or an nnx module."""
+
+ATTENTION = ("query", "key", "value", "out")
+"""What Flax calls the projections of its attention."""
+
+
+class _Found(NamedTuple):
+    layout: Layout
+    is_guess: bool = False
+
+
+def find_layouts(params: Any) -> dict[str, Layout]:
+    """Find the layout of every parameter by its path: from names and shapes, or from an nnx module.
+
+    What is not Flax's own is guessed, with one warning that names it. Change an entry to correct it.
+
+    Args:
+        params: a tree of arrays, as Flax makes them, or an nnx module.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nero.jax import find_layouts
+        >>> params = {"Dense_0": {"kernel": jnp.ones((4, 3)), "bias": jnp.zeros(3)}}
+        >>> {path: (layout.role, layout.neuron_dims) for path, layout in find_layouts(params).items()}
+        {'Dense_0/bias': ('bias', None), 'Dense_0/kernel': ('neuron', (1,))}
+    """
+    found = dict(_walk_nnx(params) if is_nnx(params) else _walk_names(params))
+    _warn_of_guesses({path: layout for path, (layout, is_guess) in found.items() if is_guess})
+    return {path: layout for path, (layout, _) in found.items()}
+
+
+def named_leaves(params: Any) -> dict[str, Any]:
+    """Return the leaves of a tree by their paths, in the order of the tree.
+
+    Example:
+        >>> from nero.jax.layouts import named_leaves
+        >>> named_leaves({"layers": [{"kernel": 1}, {"kernel": 2}]})
+        {'layers/0/kernel': 1, 'layers/1/kernel': 2}
+    """
+    flat, _ = tree_flatten_with_path(params)
+    leaves = {_path(keys): leaf for keys, leaf in flat}
+    if len(leaves) < len(flat):
+        raise ValueError(f"params has leaves of one path: {len(flat)} leaves, {_some(leaves)}")
+    return leaves
+
+
+def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
+    """Apply layouts to the leaves of a tree; refuse leaves without layout, and layouts without leaf."""
+    leaves = _arrays(params)
+    if layouts is None:
+        return {path: layout.at(leaves[path].shape) for path, (layout, _) in _walk_names(params)}
+    flat, _ = tree_flatten_with_path(layouts, is_leaf=lambda x: isinstance(x, Layout))
+    given = {_path(keys): layout for keys, layout in flat}
+    for path, layout in given.items():
+        if not isinstance(layout, Layout):
+            raise TypeError(
+                f"layouts has {layout!r} at `{path}`, which is no Layout such as nero.layout.BIAS"
+            )
+        if path not in leaves and not _is_masked(params, path):
+            raise LayoutError(f"layouts has `{path}`, but params has no such leaf: {_some(leaves)}")
+    result = {}
+    for path, leaf in leaves.items():
+        if path not in given:
+            raise LayoutError(
+                f"layouts has no entry for `{path}`; find_layouts(params) has them all"
+            )
+        try:
+            result[path] = given[path].at(leaf.shape)
+        except LayoutError as error:
+            raise LayoutError(f"layouts at `{path}`: {error}") from None
+    return result
+
+
+def is_nnx(tree: Any) -> bool:
+    """Whether this is an nnx module; asked without importing Flax."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(tree, nnx.Module)
+
+
+def _warn_of_guesses(guesses: Mapping[str, Layout]) -> None:
+    if not guesses:
+        return
+    (path, layout), *others = guesses.items()
+    what = layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
+    more = f"; so were {_some(dict(others))}" if others else ""
+    warn_user(
+        f"`{path}` was guessed to be {what}, from its name and shape{more}. Say what it is: "
+        f"layouts={{**find_layouts(params), {path!r}: neurons(1)}}, or OTHER if it has no fan-in",
+        LayoutWarning,
+    )
+
+
+def _arrays(params: Any) -> dict[str, Array]:
+    if isinstance(params, Mapping) and "batch_stats" in params:
+        raise ValueError("params has batch_stats, which nothing trains: pass variables['params']")
+    leaves = named_leaves(params)
+    for path, leaf in leaves.items():
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            kind = type(leaf).__name__ if dtype is None else dtype
+            raise TypeError(f"`{path}` is {kind}; only arrays of real numbers can be turned")
+    return leaves
+
+
+def _is_masked(params: Any, path: str) -> bool:
+    # optax.masked and multi_transform leave a MaskedNode where others are in charge.
+    nodes, _ = tree_flatten_with_path(params, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
+    masked = [_path(keys) for keys, node in nodes if isinstance(node, optax.MaskedNode)]
+    return any(path == above or path.startswith(f"{above}/") for above in masked)
+
+
+def _path(keys: tuple[Any, ...]) -> str:
+    if keys and isinstance(keys[-1], GetAttrKey) and keys[-1].name == "value":
+        keys = keys[:-1]  # a box around the array: nnx.Param, nn.Partitioned
+    return jax.tree_util.keystr(keys, simple=True, separator="/") or "params"
+
+
+def _some(leaves: Mapping[str, Any]) -> str:
+    names = [f"`{path}`" for path in leaves]
+    return ", ".join(names[:3]) + (", ..." if names[3:] else "")
+
+
+# --- by name ---
+
+
+def _walk_names(params: Any) -> Iterator[tuple[str, _Found]]:
+    leaves = _arrays(params)
+    for path, leaf in leaves.items():
+        *above, module, name = ["", *path.split("/")]
+        around = "/".join([*above[1:], ""]) if module else ""
+        is_attention = all(f"{around}{part}/kernel" in leaves for part in ATTENTION)
+        yield path, _by_name(module, name, leaf.shape, is_attention=is_attention)
+
+
+def _by_name(module: str, name: str, shape: tuple[int, ...], *, is_attention: bool) -> _Found:
+    ndim, owner = len(shape), module.lower().replace("_", "")
+    known = {"bias": BIAS, "scale": GAIN, "negative_slope": OTHER}
+    if name in known:
+        return _Found(known[name])
+    if name == "embedding" and ndim == 2:
+        return _Found(EMBEDDING)
+    if name == "kernel" and ndim >= 2:
+        if ndim == 2:
+            return _Found(neurons(1))  # (in, out)
+        if is_attention and ndim == 3 and module in ATTENTION:
+            # out is (heads, size, out), the others are (in, heads, size)
+            return _Found(neurons(2) if module == "out" else neurons(1, 2))
+        if owner.startswith(("densegeneral", "einsum")):
+            return _Found(OTHER, is_guess=True)  # nothing tells its fan-in dims
+        if owner.startswith(("dense", "linear")):  # matrices that vmap or scan stacked
+            return _Found(neurons(*range(ndim - 2), ndim - 1), is_guess=True)
+        # (..., in, out), but for a ConvTranspose with transpose_kernel=True
+        is_conv = owner.startswith("conv") and not owner.startswith("convtranspose")
+        return _Found(neurons(ndim - 1), is_guess=not is_conv)
+    # In doubt every element stands alone: a wrong fan-in destroys weights.
+    is_matrix = ndim == 2 and not is_broadcast(shape)
+    return _Found(neurons(1) if is_matrix else OTHER, is_guess=True)
+
+
+# --- by type ---
+
+
+def _walk_nnx(model: Any) -> Iterator[tuple[str, _Found]]:
+    from flax import nnx
+
+    modules = {tuple(map(str, keys)): module for keys, module in nnx.iter_modules(model)}
+    for path, leaf in named_leaves(nnx.state(model, nnx.Param)).items():
+        *above, name = path.split("/")
+        module = modules.get(tuple(above))
+        layout = None if module is None else _by_type(module, name, leaf.ndim)
+        by_name = _by_name(type(module).__name__, name, leaf.shape, is_attention=False)
+        yield path, _Found(layout) if layout else by_name._replace(is_guess=True)
+
+
+def _by_type(module: Any, name: str, ndim: int) -> Layout | None:
+    from flax import nnx
+
+    norms = (nnx.BatchNorm, nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)
+    layers = (nnx.Linear, nnx.LinearGeneral, nnx.Conv, nnx.ConvTranspose)
+    match name:
+        case "bias" if isinstance(module, (*norms, *layers)):
+            return BIAS
+        case "scale" if isinstance(module, norms):
+            return GAIN
+        case "embedding" if isinstance(module, nnx.Embed):
+            return EMBEDDING
+        case "lora_a" | "lora_b" if isinstance(module, nnx.LoRA):
+            return neurons(1)
+        case "kernel" if isinstance(module, nnx.Linear) and ndim == 2:
+            return neurons(1)
+        case "kernel" if isinstance(module, nnx.LinearGeneral):
+            out = module.out_features
+            num_out = 1 if isinstance(out, int) else len(out)
+            return neurons(*range(len(module.batch_axis)), *range(ndim - num_out, ndim))
+        case "kernel" if isinstance(module, nnx.ConvTranspose) and module.transpose_kernel:
+            return neurons(ndim - 2)
+        case "kernel" if isinstance(module, nnx.Conv | nnx.ConvTranspose):
+            return neurons(ndim - 1)
+    return None

@@ -1,0 +1,258 @@
+r"""Nero's update (Algorithm 1) and the projection of one array, in JAX.
+
+The decisions are those of `nero.core.rule`: who moves, who is skipped, what replaces a direction that is
+lost. The arithmetic is not. Torch's code reads a row once, takes five sums in float64 and derives the new
+row from them. JAX has no float64 unless ``jax_enable_x64`` is set, and in float32 those sums would cancel.
+So the new row is made, then measured:
+
+    length = eta * ||w|| * ||g||/g_bar
+    turned = (w - mean(w)) - length * (g - mean(g))/||g||
+    new    = radius * turned/||turned||
+
+Nothing is squared before it has been divided by the largest entry of its neuron, so gradients of 1e-30 or
+1e+30 are as good as any. Every reduction runs over the fan-in alone: where each device holds whole
+neurons, none communicates.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+from jax import Array
+
+from nero.core.neurons import Neurons
+from nero.core.spec import Hyper
+from nero.core.sphere import Sphere
+
+State: TypeAlias = dict[str, Array]
+"""What is kept for one parameter, by the names of torch's state."""
+
+Dims: TypeAlias = tuple[int, ...]
+
+
+def working_dtype(weight: Array) -> Any:
+    """Return the dtype of a parameter's state: float32, or float64 for float64 weights."""
+    return jnp.promote_types(weight.dtype, jnp.float32)
+
+
+def is_off(value: Any) -> bool:
+    """Whether an option is zero for good; one that is traced, or may be changed, is not."""
+    return not isinstance(value, Array) and value == 0
+
+
+def initial_state(weight: Array, neurons: Neurons, hyper: Hyper) -> State:
+    """Make the state of a parameter: zeros, its scale or its radii.
+
+    ``num_skipped`` has one count per neuron, not one per parameter: to add them up would communicate.
+    """
+    dtype, row = working_dtype(weight), view(weight, neurons)
+    # Made from the weights, so that outside of jit it is sharded as they are.
+    per_neuron = jnp.max(jnp.abs(row), neurons.fan_in_dims, keepdims=True, initial=0)
+    state = {
+        "exp_avg_norm": jnp.zeros_like(per_neuron, dtype),
+        "num_skipped": jnp.zeros_like(per_neuron, jnp.int32),
+    }
+    if neurons.is_elementwise:
+        # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
+        scale = jnp.sum(jnp.abs(_wide(weight))) / max(weight.size, 1)
+        state["scale"] = jnp.where(scale > 0, scale, hyper.bias_scale).astype(dtype)
+    if hyper.constraint.radius == "initial":
+        radius = _norm(_wide(row), neurons.fan_in_dims)
+        state["radius"] = jnp.where(radius > 0, radius, hyper.bias_scale).astype(dtype)
+    if not is_off(hyper.momentum):
+        state["exp_avg"] = jnp.zeros_like(weight, dtype)
+    return state
+
+
+def nero_update(
+    weight: Array,
+    grad: Array,
+    state: State,
+    *,
+    neurons: Neurons,
+    step: Array,
+    lr: Any,
+    hyper: Hyper,
+) -> tuple[Array, State]:
+    """Update a parameter once: return its new value and state.
+
+    Args:
+        weight: the parameter.
+        grad: its gradient.
+        state: as `initial_state` made it.
+        neurons: the parameter's neurons.
+        step: number of this update, counted from one.
+        lr: the angle to turn; at exactly zero nothing changes.
+        hyper: the options, as these neurons obey them.
+
+    Note:
+        A neuron whose gradient is zero stays, and its average decays. One without direction (zero,
+        constant, or cancelled by the step) takes that of ``-g``; if ``g`` has none either, it stays. One
+        whose gradient is not finite is skipped and keeps its state.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nero.jax.rule import initial_state, nero_update
+        >>> from nero.layout import neurons
+        >>> columns, w = neurons(1).at((2, 1)), jnp.array([[0.6], [-0.8]])
+        >>> hyper = Hyper().for_neurons(columns)
+        >>> new, state = nero_update(w, jnp.ones((2, 1)), initial_state(w, columns, hyper),
+        ...                          neurons=columns, step=jnp.array(1), lr=0.01, hyper=hyper)
+        >>> round(float(jnp.linalg.norm(new)), 6)
+        1.0
+    """
+    dtype, dims = working_dtype(weight), neurons.fan_in_dims
+    grad = _effective_grad(weight, grad, hyper)
+    along = _direction(grad, state.get("exp_avg"), hyper.momentum)
+    w, g = _wide(view(weight, neurons)), _wide(view(along, neurons))
+    old = {key: _wide(value) for key, value in state.items() if key in ("exp_avg_norm", "radius")}
+    lr = jnp.asarray(lr, w.dtype)
+
+    # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, as roots        (Algorithm 1)
+    grad_norm = _norm(g, dims)
+    average = jnp.hypot(_sqrt(hyper.beta) * old["exp_avg_norm"], _sqrt(1 - hyper.beta) * grad_norm)
+    corrected = average / jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
+    # w <- w - eta * ||w|| / g_bar * g; elements have their parameter's scale for a norm
+    size = _wide(state["scale"]) if neurons.is_elementwise else _norm(w, dims)
+    length = lr * size * (grad_norm / _or_one(corrected))
+    unit = g / _or_one(grad_norm)
+    if hyper.constraint.centre:
+        w, unit = _centre(w, neurons), _centre(unit, neurons)
+    new, has_direction = w - length * unit, True
+    if not neurons.is_elementwise:
+        target: Any = old.get("radius", hyper.constraint.radius)
+        start = hyper.bias_scale if target is None else target
+        norm, unit_norm = _norm(new, dims), _norm(unit, dims)
+        is_lost = (norm <= _lost(target, w.dtype) * (size + length)) | (size == 0)
+        has_direction = ~is_lost | (unit_norm > _lost(target, w.dtype))
+        # Without direction: w' = -radius * (g - mean(g)) / ||g - mean(g)||
+        usual = new if target is None else new * (target / _or_one(norm))
+        new = jnp.where(is_lost, unit * (-start / _or_one(unit_norm)), usual)
+        length = length + norm  # where NaN and inf of the weights are seen
+    is_finite = jnp.isfinite(average) & jnp.isfinite(length)
+    is_written = is_finite & (lr != 0)
+    # `!= 0` holds for NaN, which must count as a gradient.
+    moves = is_written & (grad_norm != 0) & has_direction
+
+    skipped = (~is_finite & (lr != 0)).astype(jnp.int32)
+    new_state = {**state, "num_skipped": state["num_skipped"] + skipped}
+    new_state["exp_avg_norm"] = jnp.where(is_written, average.astype(dtype), state["exp_avg_norm"])
+    if "exp_avg" in state:
+        # m <- mu * m + (1 - mu) * g
+        m = hyper.momentum * state["exp_avg"] + (1 - hyper.momentum) * grad.astype(dtype)
+        m = jnp.where(jnp.abs(m) < jnp.finfo(dtype).tiny, 0.0, m)  # a denormal would never end
+        kept = jnp.where(is_written, view(m, neurons), view(state["exp_avg"], neurons))
+        new_state["exp_avg"] = kept.reshape(weight.shape).astype(dtype)
+    new = jnp.where(moves, new.astype(weight.dtype), view(weight, neurons))
+    return new.reshape(weight.shape), new_state
+
+
+def project_array(weight: Array, *, neurons: Neurons, constraint: Sphere) -> Array:
+    """Project every neuron onto ``constraint``; one that obeys it, or has no direction, keeps its bits.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nero.jax.rule import project_array
+        >>> from nero.layout import neurons
+        >>> w = jnp.array([[1.0], [2.0], [3.0]])
+        >>> project_array(w, neurons=neurons(1).at(w.shape), constraint=Sphere()).ravel()
+        Array([-0.70710677,  0.        ,  0.70710677], dtype=float32)
+    """
+    if neurons.is_elementwise or constraint.is_free:
+        return weight
+    w, dims = _wide(view(weight, neurons)), neurons.fan_in_dims
+    norm = _norm(w, dims)
+    target: Any = norm if constraint.radius == "initial" else constraint.radius
+    centred = w
+    if constraint.centre:  # the second time removes what cancellation left of a large mean
+        centred = _centre(_centre(w, neurons), neurons)
+    centred_norm = _norm(centred, dims)
+    new = centred if target is None else centred * (target / _or_one(centred_norm))
+    has_direction = centred_norm > 8 * jnp.finfo(working_dtype(weight)).eps * norm
+    done = is_balanced(weight, neurons=neurons, constraint=constraint, radius=target)
+    keeps = done | ~has_direction | ~jnp.isfinite(norm)
+    new = jnp.where(keeps, view(weight, neurons), new.astype(weight.dtype))
+    return new.reshape(weight.shape)
+
+
+def is_balanced(weight: Array, *, neurons: Neurons, constraint: Sphere, radius: Any) -> Array:
+    """Tell for every neuron whether it obeys ``constraint`` as well as its dtype can express.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nero.jax.rule import is_balanced
+        >>> from nero.layout import neurons
+        >>> w = jnp.array([[0.6, 3.0], [-0.8, 4.0]])
+        >>> is_balanced(w, neurons=neurons(1).at((2, 2)), constraint=Sphere(centre=False), radius=1.0)
+        Array([[ True, False]], dtype=bool)
+    """
+    w, dims = _wide(view(weight, neurons)), neurons.fan_in_dims
+    tolerance = jnp.finfo(weight.dtype).eps + 3 * jnp.finfo(working_dtype(weight)).eps
+    norm = _norm(w, dims)
+    balanced = jnp.isfinite(norm)
+    if constraint.centre:
+        drift = jnp.abs(jnp.sum(w, dims, keepdims=True)) / math.sqrt(neurons.fan_in)
+        balanced = balanced & (drift <= tolerance * norm)
+    if radius is not None:
+        balanced = balanced & (jnp.abs(norm - radius) <= tolerance * radius)
+    return balanced
+
+
+def view(array: Array, neurons: Neurons) -> Array:
+    """Cut dim 0 into groups where the layout says so, so that ``neurons.fan_in_dims`` applies."""
+    groups = neurons.num_groups
+    return array if groups == 1 else array.reshape(groups, -1, *array.shape[1:])
+
+
+def _centre(x: Array, neurons: Neurons) -> Array:
+    return x - jnp.sum(x, neurons.fan_in_dims, keepdims=True) / neurons.fan_in
+
+
+def _lost(target: Any, dtype: Any) -> float:
+    # A row has no direction if no more than this share is left of the terms that made it up. To set its
+    # norm, half its digits must be right; to leave it free, any. Torch's thresholds, or float32's.
+    return max(2.0**-23, 8 * float(jnp.finfo(dtype).eps)) if target is None else 2.0**-13
+
+
+def _effective_grad(weight: Array, grad: Array, hyper: Hyper) -> Array:
+    grad = -grad if hyper.maximize else grad
+    if is_off(hyper.gain_penalty):
+        return grad
+    # the gradient of (penalty / 2) * (gain - 1)^2        (section 5.6)
+    gain = weight.astype(working_dtype(weight))
+    return jnp.add(grad, hyper.gain_penalty * (gain - 1))
+
+
+def _direction(grad: Array, exp_avg: Array | None, momentum: Any) -> Array:
+    # mu*m + (1-mu)*g of the new average m, which is mu^2*m + (1-mu^2)*g of the old one
+    if exp_avg is None:
+        return grad
+    return jnp.add(momentum**2 * exp_avg, (1 - momentum**2) * grad.astype(exp_avg.dtype))
+
+
+def _bias_correction(beta: Any, step: Array, dtype: Any) -> Array:
+    # 1 - beta^t without cancellation; a number's logarithm is taken in double precision
+    if isinstance(beta, Array):
+        return -jnp.expm1(step * jnp.log(beta.astype(dtype)))
+    return -jnp.expm1(step.astype(dtype) * (math.log(beta) if beta > 0 else -math.inf))
+
+
+def _norm(x: Array, dims: Dims) -> Array:
+    if not dims:
+        return jnp.abs(x)
+    largest = jnp.max(jnp.abs(x), dims, keepdims=True, initial=0)
+    # The norm of a neuron that is not finite is NaN.
+    return largest * jnp.sqrt(jnp.sum(jnp.square(x / _or_one(largest)), dims, keepdims=True))
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(float)  # float64 with jax_enable_x64, float32 without
+
+
+def _sqrt(x: Any) -> Any:
+    return jnp.sqrt(x) if isinstance(x, Array) else math.sqrt(x)
+
+
+def _or_one(x: Array) -> Array:
+    # A denominator that is never zero; what it divides is masked elsewhere.
+    return jnp.where(x != 0, x, 1.0)

@@ -1,0 +1,249 @@
+"""Nero as an optax `GradientTransformation`, and the projection that goes before it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from nero.core.neurons import Neurons
+from nero.core.presets import PresetName, find_preset
+from nero.core.spec import Hyper, finite_positive, flag, learning_rate, non_negative, unit_interval
+from nero.core.sphere import BALANCED, Sphere, as_constraint
+from nero.core.warn import warn_user
+from nero.jax.layouts import Layouts, find_layouts, is_nnx, named_leaves, resolve
+from nero.jax.rule import (
+    State,
+    initial_state,
+    is_off,
+    nero_update,
+    project_array,
+    working_dtype,
+)
+
+Rate: TypeAlias = float | Array | Callable[[Array], Any]
+
+
+class NeroState(NamedTuple):
+    """What Nero keeps: two counters, and the state of every parameter by its path.
+
+    Example:
+        >>> import jax.numpy as jnp, nero.jax
+        >>> state = nero.jax.nero().init({"Dense_0": {"bias": jnp.zeros(3)}})
+        >>> int(state.step), sorted(state.params["Dense_0/bias"])
+        (0, ['exp_avg_norm', 'num_skipped', 'scale'])
+    """
+
+    num_calls: Array
+    """What a schedule sees."""
+    step: Array
+    """Number of updates: calls at a rate of zero are none."""
+    params: dict[str, State]
+    """``exp_avg_norm``, ``num_skipped``, and where they exist ``scale``, ``radius``, ``exp_avg``."""
+
+
+def nero(
+    lr: Rate | None = None,
+    beta: float | Array = 0.999,
+    *,
+    preset: PresetName = "paper",
+    momentum: float | Array | None = None,
+    bias_scale: float | Array = 0.01,
+    constraint: Sphere | str | None = None,
+    gain_penalty: float | Array = 0.0,
+    maximize: bool = False,
+    layouts: Layouts | None = None,
+) -> optax.GradientTransformation:
+    """Turn every neuron by an angle, and keep it balanced: [`nero.Nero`][nero.Nero] for optax.
+
+    Call [`project`][nero.jax.project] on the parameters first. Torch's optimiser does that when it is
+    built, but ``init`` cannot return parameters.
+
+    Args:
+        lr: the angle in radians through which neurons turn at a step, or a schedule of it; 0.01 unless a
+            preset says otherwise.
+        beta: averaging constant of the squared gradient norm.
+        preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero].
+        momentum: averaging constant of the gradient itself; that of the preset by default.
+        bias_scale: the scale of parameters without fan-in that start at zero.
+        constraint: where neurons live, as for [`nero.Nero`][nero.Nero]; balanced by default.
+        gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
+        maximize: maximise the objective instead of minimising it.
+        layouts: the neurons of every parameter: a tree of `nero.layout.Layout` in the structure of the
+            parameters, a mapping by path, or an nnx module. Found from Flax's names by default.
+
+    Returns:
+        A transformation whose ``update`` needs the parameters.
+
+    Note:
+        optax adds updates to parameters, so the last operation of a step is ``w + (new - w)``. The
+        difference of two nearby numbers is exact; where it is not, a weight is off by half a unit in the
+        last place of its *change*. Every step projects anew, so nothing adds up: neurons stay as balanced
+        as their dtype can say. Updates of bfloat16 parameters are float32, and arrive without rounding.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, optax, nero.jax
+        >>> params = {"Dense_0": {"kernel": jax.random.normal(jax.random.key(0), (8, 4))}}
+        >>> params = nero.jax.project(params)
+        >>> tx = nero.jax.nero(lr=0.01)
+        >>> state = tx.init(params)
+        >>> grads = jax.grad(lambda p: jnp.sum(p["Dense_0"]["kernel"] ** 3))(params)
+        >>> updates, state = tx.update(grads, state, params)
+        >>> params = optax.apply_updates(params, updates)
+        >>> [round(float(norm), 6) for norm in jnp.linalg.norm(params["Dense_0"]["kernel"], axis=0)]
+        [1.0, 1.0, 1.0, 1.0]
+    """
+    options = find_preset(preset).options
+    if options["direction"] != "gradient":
+        raise ValueError(
+            f"preset={preset!r} turns neurons along polar directions, which nero.jax does not have yet: "
+            "take preset='rows'"
+        )
+    lr = options["lr"] if lr is None else lr
+    momentum = options["momentum"] if momentum is None else momentum
+    if not callable(lr):
+        _read(learning_rate, "lr", lr)
+    hyper = Hyper(
+        beta=_read(unit_interval, "beta", beta),
+        momentum=_read(unit_interval, "momentum", momentum),
+        bias_scale=_read(finite_positive, "bias_scale", bias_scale),
+        gain_penalty=_read(non_negative, "gain_penalty", gain_penalty),
+        maximize=flag("maximize", maximize),
+    )
+    chosen = None if constraint is None else as_constraint(constraint)
+    # An nnx module is read now, so that nothing holds on to it.
+    layouts = find_layouts(layouts) if is_nnx(layouts) else layouts
+
+    def plan_for(params: Any) -> dict[str, tuple[Neurons, Hyper]]:
+        plan = {}
+        for path, neurons in resolve(params, layouts).items():
+            sphere = _sphere_of(neurons, chosen, preset)
+            plan[path] = neurons, hyper._replace(constraint=sphere).for_neurons(neurons)
+        return plan
+
+    def init(params: Any) -> NeroState:
+        if layouts is None:
+            find_layouts(params)  # says what is guessed
+        plan, leaves = plan_for(params), named_leaves(params)
+        _warn_unbalanced(leaves, plan)
+        has_penalty = not isinstance(gain_penalty, Array) and gain_penalty > 0
+        if has_penalty and all(neurons.role != "gain" for neurons, _ in plan.values()):
+            warn_user("gain_penalty has no effect: no parameter has the role gain")
+        made = {path: initial_state(leaf, *plan[path]) for path, leaf in leaves.items()}
+        return NeroState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), made)
+
+    def update(grads: Any, state: NeroState, params: Any = None) -> tuple[Any, NeroState]:
+        if params is None:
+            raise ValueError("params is missing: call update(grads, state, params)")
+        plan, leaves, grad_of = plan_for(params), named_leaves(params), named_leaves(grads)
+        _check(leaves, grad_of, state, plan)
+        rate = jnp.asarray(lr(state.num_calls) if callable(lr) else lr)
+        step = jnp.where(rate != 0, state.step + 1, state.step)
+        updates, new_states = [], {}
+        for path, leaf in leaves.items():
+            neurons, options = plan[path]
+            new, new_states[path] = nero_update(
+                leaf, grad_of[path], state.params[path],
+                neurons=neurons, step=step, lr=rate, hyper=options,
+            )  # fmt: skip
+            dtype = working_dtype(leaf)
+            updates.append(new.astype(dtype) - leaf.astype(dtype))
+        changes = jax.tree.unflatten(jax.tree.structure(params), updates)
+        return changes, NeroState(state.num_calls + 1, step, new_states)
+
+    return optax.GradientTransformation(init, update)
+
+
+def project(
+    params: Any,
+    layouts: Layouts | None = None,
+    *,
+    preset: PresetName = "paper",
+    constraint: Sphere | str | None = None,
+) -> Any:
+    """Project every neuron of a tree of parameters onto its constraint.
+
+    A neuron that obeys it already comes back with the same bits; so does one that is zero, constant or not
+    finite, and whatever has no fan-in.
+
+    Args:
+        params: a tree of arrays.
+        layouts: as for [`nero`][nero.jax.nero].
+        preset: as for [`nero`][nero.jax.nero].
+        constraint: as for [`nero`][nero.jax.nero].
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nero.jax import project
+        >>> project({"Dense_0": {"kernel": jnp.array([[3.0], [0.0], [0.0], [1.0]])}}, constraint="norm")
+        {'Dense_0': {'kernel': Array([[0.94868326], [0.        ], [0.        ], [0.31622776]], ...)}}
+    """
+    if layouts is None or is_nnx(layouts):
+        layouts = find_layouts(params if layouts is None else layouts)
+    chosen = None if constraint is None else as_constraint(constraint)
+    new = []
+    found = resolve(params, layouts)
+    for path, leaf in named_leaves(params).items():
+        neurons = found[path]
+        sphere = _sphere_of(neurons, chosen, preset).for_fan_in(neurons.fan_in)
+        new.append(project_array(leaf, neurons=neurons, constraint=sphere))
+    return jax.tree.unflatten(jax.tree.structure(params), new)
+
+
+def _sphere_of(neurons: Neurons, chosen: Sphere | None, preset: PresetName) -> Sphere:
+    if chosen is not None:
+        return chosen
+    by_role: Sphere = find_preset(preset).by_role.get(neurons.role, {}).get("constraint", BALANCED)
+    return by_role
+
+
+def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    # Arrays, which inject_hyperparams hands over, may be traced: their values are not looked at.
+    if not isinstance(value, Array):
+        return reader(name, value)
+    if value.size != 1:
+        raise ValueError(f"{name} must be one number, but has the shape {value.shape}")
+    return value
+
+
+def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hyper]]) -> None:
+    for path, leaf in leaves.items():
+        if isinstance(leaf, jax.core.Tracer):
+            continue
+        neurons, hyper = plan[path]
+        projected = project_array(leaf, neurons=neurons, constraint=hyper.constraint)
+        if not jnp.array_equal(projected, leaf, equal_nan=True):
+            warn_user(
+                f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call "
+                "params = nero.jax.project(params, ...) before init, or the first step will move them far"
+            )
+            return
+
+
+def _check(
+    leaves: dict[str, Array],
+    grad_of: dict[str, Array],
+    state: NeroState,
+    plan: dict[str, tuple[Neurons, Hyper]],
+) -> None:
+    for path, leaf in leaves.items():
+        if path not in grad_of:
+            raise ValueError(f"grads has no `{path}`, but params has")
+        if grad_of[path].shape != leaf.shape:
+            raise ValueError(
+                f"the gradient of `{path}` has the shape {grad_of[path].shape}, not {leaf.shape}"
+            )
+        if path not in state.params:
+            raise ValueError(f"state has no `{path}`: it is of other parameters; call init(params)")
+        _, hyper = plan[path]
+        needed = {
+            "exp_avg": not is_off(hyper.momentum),
+            "radius": hyper.constraint.radius == "initial",
+        }
+        for key in [key for key, is_needed in needed.items() if is_needed]:
+            if key not in state.params[path]:
+                raise ValueError(
+                    f"the state of `{path}` has no {key}: it was made with other options; call init(params)"
+                )

@@ -107,6 +107,7 @@ _OPTIONS: dict[str, Any] = {
     "embedding_norm": True,
     "summed_loss": True,
 }
+_SMALL = _OPTIONS | {"embedding_norm": False, "summed_loss": False}
 
 MULTI30K = Task(
     name="multi30k",
@@ -123,17 +124,18 @@ MULTI30K = Task(
             takes="about 1 hour on an RTX 2080Ti, says the paper",
         ),
         "cpu": Recipe(
-            epochs=6,
+            epochs=12,
             batch_size=128,
             schedule=Triangle(),
-            options=_OPTIONS | {"num_layers": 2, "width": 256, "num_heads": 4, "hidden": 512},
-            takes="about 20 minutes on one core",
+            precision="bfloat16",
+            options=_SMALL | {"num_layers": 2, "width": 256, "num_heads": 4, "hidden": 512},
+            takes="20 to 50 minutes on one core with AMX",
         ),
         "smoke": Recipe(
             epochs=2,
             batch_size=16,
             schedule=Triangle(),
-            options=_OPTIONS
+            options=_SMALL
             | {"num_sentences": 300, "num_layers": 1, "width": 32, "num_heads": 2, "hidden": 64},
             takes="seconds",
         ),
@@ -149,10 +151,14 @@ MULTI30K = Task(
         "so the vocabulary is close to the authors' and not equal to it.",
         "LayerNorm has no gains and biases, and the attention matrices have no biases: together with "
         "one shared embedding that gives the 121 tensors of the paper.",
-        "The paper does not say how embeddings, logits and losses are scaled. We follow its "
-        "authors' code: embeddings are not multiplied by the root of the width, there is a LayerNorm "
+        "The paper does not say how embeddings, logits and losses are scaled. At paper scale we follow "
+        "its authors' code: embeddings are not multiplied by the root of the width, there is a LayerNorm "
         "on embeddings and positions, and the loss is summed over the words of a batch.",
+        "The shortened recipe multiplies embeddings by the root of the width, as in the transformer's "
+        "first paper, has no such LayerNorm, and averages the loss over words: the published rate of "
+        "0.0001 for SGD is one of about 0.18 there.",
         "Batches are made of sentences of like length, to save padding.",
-        "The shortened recipe has 2 + 2 layers of width 256 and trains for 6 epochs.",
+        "The shortened recipe has 2 + 2 layers of width 256, trains for 12 epochs and multiplies "
+        "matrices in bfloat16.",
     ),
 )

@@ -1,10 +1,13 @@
 """Every sharding gives the bits of one process, given the same gradients; and how much it communicates."""
 
+from itertools import combinations
+
 import pytest
 import torch
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -13,13 +16,16 @@ from torch.distributed.tensor.parallel import (
 
 from nero import Nero, param_groups
 from nero.distributed import fan_in_mesh_dims
+from nero.distributed.owners import _in_order
 from nero.layout import neurons_from_options
+from nero.tools.plan.simulate import fake_ranks
 from tests.distributed.ranks import (
     OPTIONS,
     assert_same_bits,
     gradients,
     network,
     on_ranks,
+    sharded_grad,
     train,
     train_and_count,
 )
@@ -143,3 +149,40 @@ def _compare_local():
         assert train_and_count(model, sharded, steps) == [0, 0]
         assert_same_bits(model, reference)
         assert sharded._backends["cpu"].plan is not None
+
+
+def test_what_was_cut_last_is_put_together_first():
+    """Also where a cut of another dim lies between, as of experts under FSDP, EP and TP."""
+    with fake_ranks(8):
+        mesh = init_device_mesh("cpu", (2, 2, 2))
+        for placements in ([Shard(0), Shard(1), Shard(0)], [Shard(1), Shard(1), Shard(0)]):
+            param = distribute_tensor(torch.zeros(8, 8), mesh, placements)
+            order = [cut.mesh_dim for cut in _in_order([param])]
+            assert sorted(order) == [0, 1, 2]
+            for outer, inner in combinations(range(3), 2):
+                if placements[outer] == placements[inner]:
+                    assert order.index(inner) < order.index(outer)
+
+
+def test_polar_where_some_ranks_of_a_grid_have_no_gradient():
+    on_ranks(4, _on_a_grid)
+
+
+def _on_a_grid():
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (2, 2))
+    weight, grad = torch.randn(4, 6), torch.randn(4, 6)
+    whole = nn.Parameter(weight.clone())
+    cut = nn.Parameter(distribute_tensor(weight, mesh, [Shard(0), Shard(1)]))
+    options = {"direction": "polar", "momentum": 0.9, "fused": False}
+    reference, optimizer = Nero([whole], **options), Nero([cut], **options)
+    for _ in range(3):
+        whole.grad = grad.clone()
+        whole.grad[2:] = 0
+        cut.grad = sharded_grad(grad, cut) if mesh.get_local_rank(0) == 0 else None
+        reference.step()
+        optimizer.step()
+    assert torch.equal(cut.full_tensor(), whole)
+    assert optimizer.state[cut]["step"] == 3
+    average = optimizer.state[cut]["exp_avg"].full_tensor()
+    assert torch.equal(average, reference.state[whole]["exp_avg"])

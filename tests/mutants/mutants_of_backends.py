@@ -403,6 +403,20 @@ MUTANTS = [
         ("tests/distributed/test_other_modes.py",),
     ),
     Mutant(
+        "owners-cuts-between",
+        SHARED + "owners.py",
+        "for outer, inner in combinations(cuts, 2):",
+        "for outer, inner in zip(cuts, cuts[1:]):",
+        ("tests/distributed/test_same_bits.py", "-k", "cut_last"),
+    ),
+    Mutant(
+        "owners-has-grad",
+        SHARED + "owners.py",
+        "update._replace(lr=lr, has_grad=True)",
+        "update._replace(lr=lr)",
+        ("tests/distributed/test_same_bits.py", "-k", "grid"),
+    ),
+    Mutant(
         "owners-order-of-cuts",
         SHARED + "owners.py",
         "return early + late",
@@ -426,8 +440,8 @@ MUTANTS = [
     Mutant(
         "polar-average-of-skipped",
         "src/nero/core/rule.py",
-        "is_written = is_written & is_finite",
-        "is_written = is_written & torch.ones_like(is_finite)",
+        'is_written = is_finite if hyper.nonfinite != "propagate" else torch.ones_like(is_finite)',
+        "is_written = torch.ones_like(is_finite)",
         POLAR,
     ),
     Mutant(

@@ -143,16 +143,54 @@ def test_annotated_parameters_know_outputs():
     assert directions(optimizer) == directions(Nero(model, preset="polar"))
     # What a group says itself wins.
     params = [*model.named_parameters()]
-    stubborn = Nero([{"params": params, "direction": "polar"}], preset="polar")
+    with pytest.warns(UserWarning, match="no output layer is known"):
+        stubborn = Nero([{"params": params, "direction": "polar"}], preset="polar")
     assert set(directions(stubborn).values()) == {"polar"}
 
 
 def test_parameters_without_a_model_have_no_known_output():
-    with pytest.warns(nero.LayoutWarning, match="no output layer is known.*direction='gradient'"):
-        Nero([nn.Parameter(torch.randn(3, 4))], preset="polar")
-    with pytest.warns(nero.LayoutWarning) as caught:
-        Nero([nn.Parameter(torch.randn(3, 4))])
-    assert "output" not in str(caught[0].message)
+    model = Tied()
+    for params in (
+        nero.param_groups(model),
+        [{"params": model.parameters()}],
+        [{"params": model.block.parameters()}],
+    ):
+        with pytest.warns(UserWarning, match="no output layer is known.*direction='gradient'"):
+            Nero(params, preset="polar")
+    # What annotate has left on them is known also where a group holds a generator.
+    optimizer = Nero([{"params": nero.annotate(model).named_parameters()}], preset="polar")
+    assert directions(optimizer) == directions(Nero(model, preset="polar"))
+
+
+def test_a_direction_that_is_given_wins_over_the_preset():
+    model = Tied()
+    assert set(directions(Nero(model, preset="polar", direction="polar")).values()) == {"polar"}
+    shown = nero.describe(model, preset="polar", direction="polar").rows
+    assert all("polar" in row.reason for row in shown if row.role == "neuron")
+
+
+@pytest.mark.parametrize("fused", [False, None])
+def test_weights_of_any_memory_format_and_gradients_of_any_dtype(fused):
+    torch.manual_seed(0)
+    start, grad = torch.randn(6, 4, 3, 3), torch.randn(6, 4, 3, 3)
+    ends = []
+    for how in (torch.contiguous_format, torch.channels_last):
+        conv = nn.Conv2d(4, 6, 3, bias=False)
+        conv.weight.data = start.clone(memory_format=how)
+        optimizer = Nero(conv, direction="polar", fused=fused)
+        conv.weight.grad = grad.clone(memory_format=how)
+        optimizer.step()
+        ends.append(conv.weight.detach())
+    torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_without_neurons_is_left_alone():
+    with pytest.warns(UserWarning, match="zero-element"):
+        model = nn.Linear(3, 0)
+    optimizer = Nero(model, direction="polar")
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param)
+    optimizer.step()
 
 
 def test_overrides_may_name_hidden_and_output_layers():

@@ -22,7 +22,9 @@ LAYOUT_KEYS = ("role", "neuron_dims", "num_groups")
 
 
 class LayoutWarning(UserWarning):
-    """Neurons were guessed, or an example contradicts what is registered; the message says what to do.
+    """Neurons were guessed, an example contradicts what is registered, or no output layer is known.
+
+    The message says what to do.
 
     Example:
         >>> import warnings

@@ -62,6 +62,8 @@ def newton_schulz(matrices: Tensor) -> Tensor:
     Args:
         matrices: finite, in the last two dims.
     """
+    if matrices.numel() == 0:
+        return matrices
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     # By the largest entry first, because squares of large and small gradients leave float32's range.

@@ -110,7 +110,7 @@ def nero_update(
     if hyper.direction == "polar":
         along = polar_direction(rows_of(weight, grad, state, hyper)["g"], neurons)
         average = average_along(*(weight, grad, state, along), neurons=neurons, lr=lr, hyper=hyper)
-        grad, hyper = along, hyper.along_given()
+        grad, hyper = along.to(weight.dtype), hyper.along_given()
         state = {key: value for key, value in state.items() if key != "exp_avg"}
     rows = rows_of(weight, grad, state, hyper)
     products = None if neurons.is_elementwise else gram(rows, fan_in_dims=neurons.fan_in_dims)
@@ -232,10 +232,9 @@ def average_along(
     """
     if "exp_avg" not in state:
         return {}
-    is_written = torch.as_tensor(lr != 0, device=grad.device)
-    if hyper.nonfinite != "propagate":
-        is_finite = torch.isfinite(along).all(dim=neurons.fan_in_dims, keepdim=True)
-        is_written = is_written & is_finite
+    is_finite = torch.isfinite(along).all(dim=neurons.fan_in_dims, keepdim=True)
+    is_written = is_finite if hyper.nonfinite != "propagate" else torch.ones_like(is_finite)
+    is_written = is_written & (lr != 0)
     return {"exp_avg": average_grad(weight, grad, state["exp_avg"], is_written, hyper)}
 
 

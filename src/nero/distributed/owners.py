@@ -7,8 +7,9 @@ put together in two stages: over one group first, then among the ranks that hold
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from nero.core.polar import polar_direction
+from nero.core.precision import working_dtype
 from nero.core.update import Update
 from nero.distributed.placement import sharded_dim
 
@@ -112,26 +114,31 @@ def polar_directions(
     """
     params: list[Any] = [update.whole for update in updates]
     stages = _stages(params)
-    dtype = _common_dtype(directions)
+    # Of the parameters, which all ranks share: a gradient may have another, or be missing here.
+    dtype = _common_dtype(params)
     empty = directions[0].new_empty(0, dtype=dtype)
     held = {
-        i: _packed(direction.to(dtype), direction.new_tensor([update.has_grad], dtype=dtype))
+        i: _packed(direction.to(dtype), direction.new_full((1,), update.has_grad, dtype=dtype))
         for i, (direction, update) in enumerate(zip(directions, updates, strict=True))
     }
     for stage in stages:
         held = _gather(stage, held, empty)
     for i, packed in held.items():
         neurons = updates[i].neurons
-        direction = neurons.view(packed[:-1].view(params[i].shape).to(directions[i].dtype))
+        exact = packed[:-1].view(params[i].shape).to(working_dtype(params[i].dtype))
+        direction = neurons.view(exact)
         held[i] = _packed(polar_direction(direction, neurons).to(dtype), packed[-1:])
     for stage in reversed(stages):
         held = _scatter(stage, held, empty)
     found = []
     for i, (direction, update) in enumerate(zip(directions, updates, strict=True)):
-        lr = torch.as_tensor(update.lr, dtype=torch.float64, device=direction.device)
+        lr = update.lr
+        if not isinstance(lr, Tensor):
+            lr = held[i].new_full((), lr, dtype=torch.float64)
         lr = torch.where(held[i][-1] > 0, lr, 0.0)  # on how many ranks it has a gradient
-        factor = held[i][:-1].view(direction.shape).to(direction.dtype)
-        found.append((factor, update._replace(lr=lr)))
+        factor = held[i][:-1].view(direction.shape).to(working_dtype(params[i].dtype))
+        # From here on the rate alone says whether anyone has a gradient.
+        found.append((factor, update._replace(lr=lr, has_grad=True)))
     return found
 
 
@@ -172,7 +179,7 @@ def _in_order(params: Sequence[Any]) -> list[Cut]:
         for cut in cuts:
             first.setdefault(cut.group, cut)
             order.add(cut.group)
-        for outer, inner in pairwise(cuts):
+        for outer, inner in combinations(cuts, 2):
             if outer.dim == inner.dim:
                 order.add(outer.group, inner.group)
     return [first[group] for group in order.static_order()]
@@ -239,8 +246,5 @@ def _lengths(length: int, num_parts: int) -> list[int]:
     return [max(min(each, length - r * each), 0) for r in range(num_parts)]
 
 
-def _common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return dtype
+def _common_dtype(params: Sequence[Tensor]) -> torch.dtype:
+    return reduce(torch.promote_types, [working_dtype(param.dtype) for param in params])

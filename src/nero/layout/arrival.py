@@ -93,7 +93,7 @@ def with_layouts(
         # What is no group torch refuses, and says why.
         is_group = isinstance(item, Mapping)
         groups += _split(dict(item), guessed, of_outputs) if is_group else [item]
-    _warn_of_shapes(guessed, of_outputs)
+    _warn_of_shapes(guessed)
     return groups
 
 
@@ -112,19 +112,16 @@ def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
                 "nero.param_groups(model)"
             )
         group.update({key: parts[0][key] for key in LAYOUT_KEYS if parts[0].get(key) is not None})
-    _warn_of_shapes(guessed, {})
+    _warn_of_shapes(guessed)
 
 
-def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]], of_outputs: Mapping[str, Any]) -> None:
+def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
     if guessed:
         name, param = guessed[0]
-        told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
-        outputs = f", and no output layer is known, which the preset would give {told}"
         warn_user(
             f"{len(guessed)} parameter(s) came without their model, first {name} of shape "
             f"{tuple(param.shape)}: their neurons are read from shapes, dim 0 first, which is wrong for "
-            f"layers that store (in, out){outputs if told else ''}; pass the model, or call "
-            "nero.annotate(model) before",
+            "layers that store (in, out); pass the model, or call nero.annotate(model) before",
             LayoutWarning,
         )
 
@@ -162,13 +159,13 @@ def _options(layout: Layout | None) -> dict[str, Any]:
 def _of_model(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
     """Return what is known of a model whose parameters are a whole group, as in transfer learning.
 
-    Its last layer is not an output of the whole, as far as anyone can tell.
+    It may be part of another, so that its last layer is an output only if `annotate` has said so.
     """
     if model is None:
         return {}
     found = [each for each, _, _ in resolve(model, ())]
     warn_of_guesses(found)
-    return {each.param: (each.layout, False) for each in found}
+    return {each.param: (each.layout, _is_output(each.param)) for each in found}
 
 
 def _known(param: Tensor) -> tuple[Layout | None, bool]:
@@ -176,4 +173,8 @@ def _known(param: Tensor) -> tuple[Layout | None, bool]:
     layout = getattr(param, _MARK, None)
     if layout is None and not is_broadcast(param.shape) and constant_value(param):
         return OTHER, False
-    return layout, getattr(param, _OUTPUT_MARK, False)
+    return layout, _is_output(param)
+
+
+def _is_output(param: Tensor) -> bool:
+    return getattr(param, _OUTPUT_MARK, False)

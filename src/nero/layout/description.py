@@ -120,9 +120,10 @@ def describe(
     chosen = find_preset(preset)
     given = options if constraint is None else {**options, "constraint": constraint}
     defaults = {**Hyper._field_defaults, **chosen.options}
+    of_outputs = {} if "direction" in options else chosen.of_outputs
     rows = [
         _row(found, {**defaults, **chosen.by_role.get(found.layout.role, {}), **given, **own})
-        for found, _, own in resolve(model, overrides, example, chosen.of_outputs)
+        for found, _, own in resolve(model, overrides, example, of_outputs)
     ]
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
 from nero.backends.cpu import operator
-from nero.core.neurons import Neurons, neurons_from_options
-from nero.core.presets import DIRECTION, LR, MOMENTUM, PresetName, chosen, find_preset
+from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
+from nero.core.presets import DIRECTION, LR, MOMENTUM, PresetName, PresetWord, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Direction, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
@@ -91,6 +91,7 @@ class Nero(RelativeOptimizer):
         True
     """
 
+    _has_own_direction = False
     state_specs = STATE
     option_names = (*Hyper._fields, "fused", "weight_decay")
     option_hints: ClassVar = {
@@ -139,8 +140,10 @@ class Nero(RelativeOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
+        self._has_own_direction = not isinstance(direction, PresetWord)
         self._reset()
         super().__init__(params, defaults, overrides, example, unknown=unknown)
+        self._warn_without_outputs()
         warn_slow(self.param_groups)
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warn_user(
@@ -214,7 +217,20 @@ class Nero(RelativeOptimizer):
             )
 
     def _options_of_outputs(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        return find_preset(defaults["preset"]).of_outputs
+        of_outputs = find_preset(defaults["preset"]).of_outputs
+        return {} if self._has_own_direction else of_outputs
+
+    def _warn_without_outputs(self) -> None:
+        of_outputs = self._options_of_outputs(self.defaults)
+        layers = [group for group in self.param_groups if group["role"] in (None, "neuron")]
+        is_known = any(of_outputs.items() <= group.items() for group in layers)
+        if of_outputs and layers and not is_known:
+            told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
+            warn_user(
+                f"no output layer is known, which preset={self.defaults['preset']!r} would give {told}; "
+                "pass the model, call nero.annotate(model) before, or set it in a group of its own",
+                LayoutWarning,
+            )
 
     def _role_options(self, group: Group) -> Mapping[str, Any]:
         preset = self.defaults["preset"]

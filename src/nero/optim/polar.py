@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from nero.core.polar import polar_direction
@@ -45,7 +46,9 @@ def _along(factor: Tensor, update: Update) -> Update:
     for key, value in average.items():
         update.state[key].copy_(value)
     return update._replace(
-        grad=factor.to(update.grad.dtype),
+        grad=torch.empty_like(update.weight).copy_(
+            factor
+        ),  # whose memory kernels walk like weights
         state={key: tensor for key, tensor in update.state.items() if key != "exp_avg"},
         hyper=update.hyper.along_given(),
     )

@@ -49,7 +49,7 @@ def test_every_rank_has_the_report_of_one_process(world_size):
 
 def _compare_all(names):
     for name in names:
-        _, shard, _ = SHARDINGS[name]
+        _, shard, *_ = SHARDINGS[name]
         for make in (_nero_initial, _balanced, _sgd):
             _compare(shard, make, f"{name}, {make.__name__}, rank {dist.get_rank()}")
         _compare_balance(shard, f"{name}, rank {dist.get_rank()}")

@@ -2,12 +2,11 @@
 
 import contextlib
 import doctest
-import importlib.util
 import io
 import os
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,22 @@ from tests.integrations.frameworks import import_frameworks
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
 
-HAS_JAX = find_spec("optax") is not None
-# nero.jax is an extra of its own: its docstrings and its page need it.
-collect_ignore_glob = [] if HAS_JAX else ["src/nero/jax/*"]
-
-# Real frameworks have a job of their own, `make integrations`, and the core needs none of them.
-_INTEGRATIONS = [
-    Path(__file__).parent / path
-    for path in ("tests/integrations", "src/nero/integrations", "docs/how-to/trainers.md")
-]
+# What needs a framework has a job of its own, `make integrations` and `make jax`; the core needs none.
+_NEEDS = {
+    "lightning": ("tests/integrations", "src/nero/integrations", "docs/how-to/trainers.md"),
+    "optax": ("src/nero/jax", "docs/how-to/jax.md"),
+}
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what needs a framework, unless they are installed."""
-    if any(path in (collection_path, *collection_path.parents) for path in _INTEGRATIONS):
-        if importlib.util.find_spec("lightning") is None:
-            return True
-        import_frameworks()
+    """Leave out what needs a framework, unless it is installed."""
+    around = (collection_path, *collection_path.parents)
+    for framework, paths in _NEEDS.items():
+        if any(Path(__file__).parent / path in around for path in paths):
+            if find_spec(framework) is None:
+                return True
+            if framework == "lightning":
+                import_frameworks()
     return None
 
 
@@ -96,10 +94,10 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(os.environ["NERO_DATA"])
     if not UNPACK.exists():
         pytest.skip("set NERO_DATA to a folder with the data sets of the lab")
-    spec = importlib.util.spec_from_file_location("unpack", UNPACK)
+    spec = spec_from_file_location("unpack", UNPACK)
     assert spec is not None
     assert spec.loader is not None
-    unpack = importlib.util.module_from_spec(spec)
+    unpack = module_from_spec(spec)
     spec.loader.exec_module(unpack)
     # One folder for all workers of a parallel run: the first unpacks, the others wait.
     target = tmp_path_factory.getbasetemp().parent / "nero-data"
@@ -143,7 +141,6 @@ _python.codeblock_parser = CodeBlockParser("python", _run)
 pytest_collect_file = Sybil(
     parsers=[_python, CodeBlockParser("text", _compare)],
     patterns=["README.md", "docs/**/*.md", "docs/*.md"],
-    excludes=[] if HAS_JAX else ["docs/how-to/jax.md"],
     setup=_open_page,
     teardown=lambda namespace: namespace["_page"].close(),
 ).pytest()

@@ -7,7 +7,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from nero import Nero
 from tests.distributed.ranks import on_ranks
-from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+from tests.integrations.tiny import (
+    assert_same_bits,
+    bare_run,
+    described,
+    examples,
+    network,
+    neurons,
+)
 
 
 def new_accelerator(**options):
@@ -55,34 +62,14 @@ def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
     assert train(other, resumed, its_optimizer, its_loader, 1) == losses[4:]
     assert_same_bits(resumed, model, its_optimizer.optimizer, optimizer.optimizer)
 
-    assert losses == bare_losses()
-
-
-def bare_losses():
-    model, losses = network(), []
-    optimizer = Nero(model, lr=0.02)
-    for _ in range(2):
-        for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=4):
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
-    return losses
+    assert losses == bare_run(2, 4, max_norm=1.0)[1]
 
 
 def test_accumulated_gradients_equal_the_larger_batch():
     accelerator = new_accelerator(gradient_accumulation_steps=2)
     model, optimizer, loader = prepared(accelerator)
     train(accelerator, model, optimizer, loader, 1)
-    whole = network()
-    its_optimizer = Nero(whole, lr=0.02)
-    for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=8):
-        its_optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(whole(inputs), labels).backward()
-        torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
-        its_optimizer.step()
+    whole, _ = bare_run(1, 8, max_norm=1.0)
     for p, q in zip(model.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(p, q)  # sums of other terms, so other last bits
 
@@ -101,13 +88,6 @@ def train_on_rank():
     losses = train(accelerator, model, optimizer, loader, 2)
 
     # Each rank had half of a batch of eight, in turn.
-    single = network()
-    its_optimizer = Nero(single, lr=0.02)
-    for _ in range(len(losses) // 2):
-        for inputs, labels in DataLoader(TensorDataset(*examples()), batch_size=8):
-            its_optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(single(inputs), labels).backward()
-            torch.nn.utils.clip_grad_norm_(single.parameters(), 1.0)
-            its_optimizer.step()
+    single, _ = bare_run(len(losses) // 2, 8, max_norm=1.0)
     for p, q in zip(model.parameters(), single.parameters(), strict=True):
         torch.testing.assert_close(p, q)  # sums of other terms, so other last bits

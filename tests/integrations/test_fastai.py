@@ -9,7 +9,14 @@ from fastai.data.core import DataLoaders
 from fastai.optimizer import OptimWrapper
 
 import nero
-from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+from tests.integrations.tiny import (
+    assert_same_bits,
+    bare_run,
+    described,
+    examples,
+    network,
+    neurons,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")  # when it loads
 
@@ -42,13 +49,7 @@ def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
     fit(resumed, 2)
     assert_same_bits(resumed.model, unbroken.model, resumed.opt.opt, unbroken.opt.opt)
 
-    bare = network()
-    optimizer = nero.Nero(bare, lr=0.02)
-    for _ in range(4):
-        for x, y in zip(*(each.split(8) for each in examples()), strict=True):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(bare(x), y).backward()
-            optimizer.step()
+    bare, _ = bare_run(4, 8)
     assert_same_bits(bare, unbroken.model)
 
 

@@ -9,7 +9,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from nero import Nero
-from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+from tests.integrations.tiny import (
+    assert_same_bits,
+    bare_run,
+    described,
+    examples,
+    network,
+    neurons,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning:lightning"),
@@ -64,19 +71,4 @@ def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
     assert len(resumed.losses) == len(unbroken.losses) // NUM_EPOCHS * (NUM_EPOCHS - 1)
     assert_same_bits(resumed, unbroken, later.optimizers[0], trainer.optimizers[0])
 
-    assert unbroken.losses == bare_losses()
-
-
-def bare_losses():
-    model, losses = network(), []
-    optimizer = Nero(model, lr=0.02)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    for _ in range(NUM_EPOCHS):
-        for inputs, labels in batches():
-            loss = nn.functional.cross_entropy(model(inputs), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        schedule.step()
-    return losses
+    assert unbroken.losses == bare_run(NUM_EPOCHS, 8, decay=0.5)[1]

@@ -4,7 +4,14 @@ import skorch
 import torch
 
 import nero
-from tests.integrations.tiny import assert_same_bits, described, examples, network, neurons
+from tests.integrations.tiny import (
+    assert_same_bits,
+    bare_run,
+    described,
+    examples,
+    network,
+    neurons,
+)
 
 
 def classifier(**options):
@@ -27,11 +34,5 @@ def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
     resumed.partial_fit(inputs, labels)
     assert_same_bits(resumed.module_, unbroken.module_, resumed.optimizer_, unbroken.optimizer_)
 
-    bare = network()
-    optimizer = nero.Nero(bare, lr=0.02)
-    for _ in range(4):
-        for x, y in zip(inputs.split(8), labels.split(8), strict=True):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(bare(x), y).backward()
-            optimizer.step()
+    bare, _ = bare_run(4, 8)
     assert_same_bits(bare, unbroken.module_)

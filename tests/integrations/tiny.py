@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from nero import describe
+from nero import Nero, describe
 
 NUM_TOKENS = 29
 
@@ -38,6 +38,24 @@ def network():
 def examples(num=16):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(num, 4, 4, generator=generator), torch.arange(num) % 2
+
+
+def bare_run(num_epochs, batch_size, *, max_norm=None, decay=1.0):
+    """Train `network` on `examples` without a framework: the model, and the loss of every step."""
+    model, losses = network(), []
+    optimizer = Nero(model, lr=0.02)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
+    for _ in range(num_epochs):
+        for inputs, labels in zip(*(each.split(batch_size) for each in examples()), strict=True):
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            if max_norm is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            losses.append(loss.item())
+        schedule.step()
+    return model, losses
 
 
 def neurons(optimizer, model):

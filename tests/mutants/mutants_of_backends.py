@@ -433,7 +433,7 @@ MUTANTS = [
     Mutant(
         "polar-range",
         "src/nero/core/polar.py",
-        "x = x / _or_one(x.abs().amax(dim=(-2, -1), keepdim=True))",
+        "x = x / or_one(x.abs().amax(dim=(-2, -1), keepdim=True))",
         "x = x * 1.0",
         POLAR,
     ),

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
+from nero.core.presets import PresetName
 from nero.layout import hidden_matrices
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.references import is_reference, resolve
@@ -50,12 +51,8 @@ def _nero(constraint: str) -> Build:
     return lambda model, lr: [Nero(model, lr, constraint=constraint)]
 
 
-def _nero_rows(model: nn.Module, lr: float) -> list[Optimizer]:
-    return [Nero(model, lr, preset="rows")]
-
-
-def _nero_polar(model: nn.Module, lr: float) -> list[Optimizer]:
-    return [Nero(model, lr, preset="polar")]
+def _nero_preset(preset: PresetName) -> Build:
+    return lambda model, lr: [Nero(model, lr, preset=preset)]
 
 
 def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
@@ -191,13 +188,13 @@ OPTIMIZERS: dict[str, Entry] = {
     "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, mean zero only", _NERO_DIFFERS),
     "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, norm one only"),
     "nero-rows": Entry(
-        _nero_rows,
+        _nero_preset("rows"),
         0.03,
         _ROWS,
         "Nero, preset rows: momentum 0.9, embeddings of norm sqrt(dim)",
     ),
     "nero-polar": Entry(
-        _nero_polar,
+        _nero_preset("polar"),
         0.03,
         _ROWS,
         "Nero, preset polar: the same along polar directions in hidden layers",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nero.core.neurons import Neurons
-from nero.core.precision import working_dtype
+from nero.core.precision import or_one, working_dtype
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _NUM_STEPS = 5
@@ -67,8 +67,8 @@ def newton_schulz(matrices: Tensor) -> Tensor:
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     # By the largest entry first, because squares of large and small gradients leave float32's range.
-    x = x / _or_one(x.abs().amax(dim=(-2, -1), keepdim=True))
-    x = x / _or_one(torch.linalg.matrix_norm(x, keepdim=True))
+    x = x / or_one(x.abs().amax(dim=(-2, -1), keepdim=True))
+    x = x / or_one(torch.linalg.matrix_norm(x, keepdim=True))
     if x.is_cuda and x.dtype == torch.float32:
         x = x.bfloat16()
     a, b, c = _COEFFICIENTS
@@ -76,10 +76,6 @@ def newton_schulz(matrices: Tensor) -> Tensor:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if is_tall else x
-
-
-def _or_one(size: Tensor) -> Tensor:
-    return torch.where(size > 0, size, 1.0)
 
 
 def _inverse(order: Sequence[int]) -> list[int]:

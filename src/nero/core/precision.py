@@ -48,3 +48,14 @@ def balance_tolerance(dtype: torch.dtype) -> float:
     """
     working = torch.finfo(working_dtype(dtype))  # refuses what is no dtype of real numbers
     return torch.finfo(dtype).eps + 3 * working.eps
+
+
+def or_one(x: Tensor) -> Tensor:
+    """Return a denominator that is never zero; what it divides is zero then, or masked elsewhere.
+
+    Example:
+        >>> from nero.core.precision import or_one
+        >>> or_one(torch.tensor([0.0, 0.5]))
+        tensor([1.0000, 0.5000])
+    """
+    return torch.where(x != 0, x, 1.0)

@@ -34,15 +34,14 @@ LR, MOMENTUM = PresetValue(0.01), PresetValue(0.0)
 DIRECTION: Direction = PresetWord("gradient")  # type: ignore[assignment]
 """The paper's."""
 
+_LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
+
 PRESETS: dict[PresetName, Preset] = {
     "paper": Preset({"lr": 0.01, "momentum": 0.0, "direction": "gradient"}, {}),
-    "rows": Preset(
-        {"lr": 0.03, "momentum": 0.9, "direction": "gradient"},
-        {"embedding": {"constraint": Sphere(radius="sqrt_dim")}},
-    ),
+    "rows": Preset({"lr": 0.03, "momentum": 0.9, "direction": "gradient"}, _LARGE_EMBEDDINGS),
     "polar": Preset(
         {"lr": 0.03, "momentum": 0.9, "direction": "polar"},
-        {"embedding": {"constraint": Sphere(radius="sqrt_dim")}},
+        _LARGE_EMBEDDINGS,
         of_outputs={"direction": "gradient"},
     ),
 }

@@ -33,7 +33,7 @@ from nero.core.arguments import check_alike, check_fan_in_dims, real_number
 from nero.core.gram import Gram, gram
 from nero.core.neurons import Neurons
 from nero.core.polar import polar_direction
-from nero.core.precision import sum_dtype, working_dtype
+from nero.core.precision import or_one, sum_dtype, working_dtype
 from nero.core.rounding import round_stochastic
 from nero.core.spec import STATE, Hyper, learning_rate, unit_interval
 from nero.core.sphere import target_radius
@@ -342,7 +342,7 @@ def turn_neurons(
     average_sq, correction = _average_sq(state, gg, hyper.beta, step)
 
     # k = eta * ||w|| / sqrt(v / (1 - beta^t))
-    k = lr * (ww * correction / _or_one(average_sq)).sqrt()
+    k = lr * (ww * correction / or_one(average_sq)).sqrt()
     mean = (w1 - k * g1) / fan_in if constraint.centre else torch.zeros_like(k)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
@@ -405,7 +405,7 @@ def turn_elements(
     """
     g = grad.to(sum_dtype(grad))
     average_sq, correction = _average_sq(state, g * g, hyper.beta, step)
-    k = lr * state["scale"] * (correction / _or_one(average_sq)).sqrt()
+    k = lr * state["scale"] * (correction / or_one(average_sq)).sqrt()
     coefficients = torch.ones_like(k).to(dtype), (-k).to(dtype)
     affine = Affine(coefficients, torch.zeros_like(k).to(dtype))
     return _finish(affine, g != 0, average_sq, state, lr, hyper)
@@ -468,7 +468,7 @@ def _finish(
 ) -> Turn:
     old = state["exp_avg_norm"]
     # The root of zero has an infinite slope: keep it out of the backward pass.
-    average = torch.where(average_sq != 0, _or_one(average_sq).sqrt(), 0.0).to(old.dtype)
+    average = torch.where(average_sq != 0, or_one(average_sq).sqrt(), 0.0).to(old.dtype)
     is_finite = torch.isfinite(average)
     for x in (*weight.coefficients, weight.shift):
         is_finite = is_finite & torch.isfinite(x)
@@ -476,8 +476,3 @@ def _finish(
     written = torch.as_tensor(written, device=old.device).expand(old.shape)
     average = torch.where(written, average, old)
     return Turn(weight, moves & written, {"exp_avg_norm": average}, is_finite, written)
-
-
-def _or_one(x: Tensor) -> Tensor:
-    # A denominator that is never zero; what it divides is masked elsewhere.
-    return torch.where(x != 0, x, 1.0)

@@ -168,7 +168,7 @@ class Hyper(NamedTuple):
         """
         values: dict[str, Any] = self._asdict()
         radius, centre = self.constraint.radius, self.constraint.centre
-        del values["constraint"], values["direction"]
+        del values["constraint"]
         values["target"] = (
             math.nan if radius is None else INITIAL if radius == "initial" else radius
         )

@@ -145,12 +145,13 @@ def polar_directions(
 def _stages(params: Sequence[Any]) -> list[Stage]:
     """Plan the exchanges: in each, matrices of which this rank holds a piece then, and their owners."""
     shapes = {i: tuple(param.to_local().shape) for i, param in enumerate(params)}  # of what we hold
+    all_cuts = [cuts_of(param) for param in params]
     stages = []
-    for cut in _in_order(params):
+    for cut in _in_order(all_cuts):
         stage, loads = Stage(cut, []), [0] * cut.size
         # The costliest first, each to the rank that has least to do.
         for i in sorted(shapes, key=lambda i: -params[i].numel()):
-            cuts = cuts_of(params[i])
+            cuts = all_cuts[i]
             depth = next((p for p, each in enumerate(cuts) if each.group == cut.group), None)
             if depth is None:
                 continue
@@ -170,12 +171,11 @@ def _stages(params: Sequence[Any]) -> list[Stage]:
     return stages
 
 
-def _in_order(params: Sequence[Any]) -> list[Cut]:
+def _in_order(all_cuts: Sequence[Sequence[Cut]]) -> list[Cut]:
     """Return every process group once, by one of its cuts; what was cut last comes first."""
     first: dict[str, Cut] = {}
     order: TopologicalSorter[str] = TopologicalSorter()
-    for param in params:
-        cuts = cuts_of(param)
+    for cuts in all_cuts:
         for cut in cuts:
             first.setdefault(cut.group, cut)
             order.add(cut.group)

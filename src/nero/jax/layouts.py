@@ -30,6 +30,7 @@ from nero.core.neurons import (
     neurons,
 )
 from nero.core.warn import warn_user
+from nero.layout.infer import in_words
 
 Layouts: TypeAlias = Any
 """A tree of `Layout` in the structure of the parameters, a mapping by path, or an nnx module."""
@@ -115,10 +116,9 @@ def _warn_of_guesses(guesses: Mapping[str, Layout]) -> None:
     if not guesses:
         return
     (path, layout), *others = guesses.items()
-    what = layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
     more = f"; so were {_some(dict(others))}" if others else ""
     warn_user(
-        f"`{path}` was guessed to be {what}, from its name and shape{more}. Say what it is: "
+        f"`{path}` was guessed to be {in_words(layout)}, from its name and shape{more}. Say what it is: "
         f"layouts={{**find_layouts(params), {path!r}: neurons(1)}}, or OTHER if it has no fan-in",
         LayoutWarning,
     )

@@ -45,10 +45,9 @@ def _along(factor: Tensor, update: Update) -> Update:
     )
     for key, value in average.items():
         update.state[key].copy_(value)
+    grad = torch.empty_like(update.weight)  # in memory that kernels walk as they walk the weights
     return update._replace(
-        grad=torch.empty_like(update.weight).copy_(
-            factor
-        ),  # whose memory kernels walk like weights
+        grad=grad.copy_(factor),
         state={key: tensor for key, tensor in update.state.items() if key != "exp_avg"},
         hyper=update.hyper.along_given(),
     )

@@ -70,7 +70,7 @@ def main(directory: Path):
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     kills = Kills(directory)
     model = fully_shard(network())
-    optimizer = Nero(model, **OPTIONS)
+    optimizer = Nero(model, momentum=0.9, direction="polar", **OPTIONS)
     scheduler = CosineAnnealingLR(optimizer, T_max=NUM_STEPS, eta_min=1e-3)
     nero.distributed.collectives.all_reduce = _deadly_all_reduce(kills)
 

@@ -20,6 +20,11 @@ from tests.distributed.ranks import (
 from tests.distributed.test_same_bits import SHARDINGS
 
 NUM_BEFORE, NUM_AFTER = 10, 10
+OWN = {
+    "nested": {"momentum": 0.9},
+    "flattened": {"momentum": 0.9, "direction": "polar"},
+    "with TP": {"momentum": 0.9, "direction": "polar"},
+}
 
 
 def _alone(model):
@@ -32,13 +37,17 @@ HOW = {
 }
 
 
-def _build(how):
+def _nero(model, what):
+    return Nero(model, fused=False, **OWN[what], **OPTIONS)
+
+
+def _build(how, what):
     model = HOW[how][1](network())
-    return model, Nero(model, fused=False, momentum=0.9, **OPTIONS)
+    return model, _nero(model, what)
 
 
-def _begun(how):
-    model, optimizer = _build(how)
+def _begun(how, what):
+    model, optimizer = _build(how, what)
     train(model, optimizer, gradients(network(), NUM_BEFORE + NUM_AFTER)[:NUM_BEFORE])
     return model, optimizer
 
@@ -48,20 +57,22 @@ def _both(model, optimizer, **options):
     return {"model": state[0], "optimizer": state[1]}
 
 
-def save(path, how, flat):
-    model, optimizer = _begun(how)
-    dcp.save(_both(model, optimizer, flatten_optimizer_state_dict=flat), checkpoint_id=path)
+def save(path, how, what):
+    model, optimizer = _begun(how, what)
+    state = _both(model, optimizer, flatten_optimizer_state_dict=what == "flattened")
+    dcp.save(state, checkpoint_id=path / what)
 
 
-def resume(path, how, flat):
-    model, optimizer = _build(how)
+def resume(path, how, what):
+    model, optimizer = _build(how, what)
     optimizer.param_groups[0]["lr"] = 0.5  # the checkpoint knows better
-    state = _both(model, optimizer, flatten_optimizer_state_dict=flat)
-    dcp.load(state, checkpoint_id=path)
-    _go_on(model, optimizer, state, how, flatten_optimizer_state_dict=flat)
+    options = {"flatten_optimizer_state_dict": what == "flattened"}
+    state = _both(model, optimizer, **options)
+    dcp.load(state, checkpoint_id=path / what)
+    _go_on(model, optimizer, state, how, what, **options)
 
 
-def _go_on(model, optimizer, state, how, **options):
+def _go_on(model, optimizer, state, how, what, **options):
     """Load, take the steps that are left, and compare with the run that was not interrupted."""
     set_state_dict(
         model,
@@ -72,21 +83,20 @@ def _go_on(model, optimizer, state, how, **options):
     )
     reference = network()
     steps = gradients(reference, NUM_BEFORE + NUM_AFTER)
-    train(reference, Nero(reference, fused=False, momentum=0.9, **OPTIONS), steps)
+    train(reference, _nero(reference, what), steps)
     train(model, optimizer, steps[NUM_BEFORE:])
-    assert_same_bits(model, reference, f"resumed on {how}:")
+    assert_same_bits(model, reference, f"{what}, resumed on {how}:")
 
 
 def save_all(path):
-    save(path / "nested", "FSDP 4", flat=False)
-    save(path / "flattened", "FSDP 4", flat=True)
-    save(path / "with TP", "FSDP+TP 2x2", flat=False)
+    save(path, "FSDP 4", "nested")
+    save(path, "FSDP 4", "flattened")
+    save(path, "FSDP+TP 2x2", "with TP")
 
 
 def resume_all(path, how):
-    resume(path / "nested", how, flat=False)
-    resume(path / "flattened", how, flat=True)
-    resume(path / "with TP", how, flat=False)
+    for what in OWN:
+        resume(path, how, what)
 
 
 def test_saved_at_4_ranks_resumed_at_4_2_1_and_3(tmp_path):
@@ -103,12 +113,13 @@ def test_full_state_dicts(tmp_path):
 
 
 def save_full(path):
-    model, optimizer = _begun("FSDP 2")
+    model, optimizer = _begun("FSDP 2", "nested")
     state = _both(model, optimizer, full_state_dict=True, cpu_offload=True)
     if torch.distributed.get_rank() == 0:
         torch.save(state, path)
 
 
 def resume_full(path, how="FSDP 3"):
-    model, optimizer = _build(how)
-    _go_on(model, optimizer, torch.load(path, weights_only=True), how, full_state_dict=True)
+    model, optimizer = _build(how, "nested")
+    state = torch.load(path, weights_only=True)
+    _go_on(model, optimizer, state, how, "nested", full_state_dict=True)

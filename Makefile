@@ -18,6 +18,7 @@ check: lint types test docs
 lint: dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/codespell
 
 types: dev
 	$(BIN)/mypy

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import nero
+
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
 # Downwards: a room may import those before it.
 ORDER = [
@@ -57,7 +61,7 @@ def test_the_library_knows_nothing_of_the_lab():
 def test_importing_nero_needs_torch_alone():
     """What is imported for someone on one GPU: no optional package, and no distributed engine."""
     code = (
-        "import sys, torch; before = set(sys.modules); import nero; "
+        "import sys, torch; before = set(sys.modules); from nero import *; "
         "print(*{m.split('.')[0] for m in set(sys.modules) - before}, "
         "*(m for m in set(sys.modules) - before if m.startswith('torch.distributed')))"
     )
@@ -66,3 +70,24 @@ def test_importing_nero_needs_torch_alone():
     )
     third_party = set(printed.stdout.split()) - {"nero"} - set(sys.stdlib_module_names)
     assert not {m for m in third_party if m != "torch"}, third_party
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_the_command_says_what_it_is_without_torch(option: str) -> None:
+    """Importing torch takes seconds."""
+    code = f"""
+import sys
+from nero.tools.cli import main
+try:
+    main(["{option}"])
+finally:
+    assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+def test_every_public_name_is_found_and_listed():
+    assert set(nero.__all__) <= set(dir(nero))
+    assert all(getattr(nero, name) is not None for name in nero.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Neroo'"):
+        _ = nero.Neroo  # type: ignore[attr-defined]

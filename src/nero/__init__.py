@@ -4,24 +4,28 @@
 >>> optimizer = nero.Nero(model)
 """
 
-from nero import baselines, functional, layout
-from nero.functional import (
-    BALANCED,
-    INITIAL_SPHERE,
-    MEAN_ONLY,
-    NORM_ONLY,
-    UNCONSTRAINED,
-    Sphere,
-)
-from nero.layout import (
-    LayoutError,
-    LayoutWarning,
-    annotate,
-    describe,
-    param_groups,
-    register_layout,
-)
-from nero.optim import Balanced, Nero, project_
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nero import baselines, functional, layout
+    from nero.functional import (
+        BALANCED,
+        INITIAL_SPHERE,
+        MEAN_ONLY,
+        NORM_ONLY,
+        UNCONSTRAINED,
+        Sphere,
+    )
+    from nero.layout import (
+        LayoutError,
+        LayoutWarning,
+        annotate,
+        describe,
+        param_groups,
+        register_layout,
+    )
+    from nero.optim import Balanced, Nero, project_
 
 __version__ = "0.1.0"
 
@@ -45,3 +49,18 @@ __all__ = [
     "project_",
     "register_layout",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Found when it is first asked for, so that `nero --version` does not wait for torch.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("baselines", "functional", "layout"):
+        return import_module(f"nero.{name}")
+    homes = map(import_module, ("nero.optim", "nero.layout", "nero.functional"))
+    value = globals()[name] = getattr(next(home for home in homes if name in home.__all__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

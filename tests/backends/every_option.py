@@ -195,5 +195,6 @@ def triton_steps(optimizer: Nero) -> Iterator[None]:
 
     reason = triton.why_not_device(torch.device("cpu"))
     assert reason is None, reason
-    with mock.patch.dict(optimizer._backends, plain=triton, cpu=triton):
+    kernel = triton.TritonBackend()
+    with mock.patch.dict(optimizer._backends, plain=kernel, cpu=kernel):
         yield

@@ -19,5 +19,6 @@ def step_in_interpreter(optimizer: Optimizer) -> None:
     if reason is not None:
         raise RuntimeError(f"Triton's interpreter is off: {reason}; set TRITON_INTERPRET=1")
     backends = optimizer._backends  # type: ignore[attr-defined]
-    with mock.patch.dict(backends, plain=triton, cpu=triton):
+    kernel = triton.TritonBackend()
+    with mock.patch.dict(backends, plain=kernel, cpu=kernel):
         optimizer.step()

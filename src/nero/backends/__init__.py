@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nero.backends import cpu, plain, triton
+from nero.backends.triton import trust
 from nero.core.gram import Gram
 from nero.core.rule import Turn
 from nero.core.update import Update
@@ -49,13 +50,18 @@ def new_backends() -> dict[str, Backend]:
     return {
         "plain": plain,
         "cpu": cpu.CpuBackend(),
-        "triton": triton,
+        "triton": triton.TritonBackend(trust.agrees_or_raises),
+        "triton or plain": triton.TritonBackend(trust.agrees_or_warns),
     }
 
 
 def new_summing_backends() -> dict[str, SummingBackend]:
     """Return the backends that step the neurons which ranks share."""
-    return {"plain": plain, "cpu": cpu.CpuBackend()}
+    return {"plain": plain, "cpu": cpu.CpuBackend(), "triton": plain, "triton or plain": plain}
+
+
+KERNELS = {"cpu": "cpu", "cuda": "triton"}
+"""The fused kernel that each type of device has; ROCm calls its devices cuda, too."""
 
 
 def backend_name(weight: Tensor, *, fused: bool | None) -> str:
@@ -67,7 +73,7 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
             in its way is found when a parameter is added: see `why_not_fused`).
 
     Note:
-        On GPUs ``None`` is plain: the Triton kernel has not been run on one yet, and waits to be asked for.
+        On GPUs the Triton kernel tests itself before its first step, so ``None`` is "triton or plain".
 
     Example:
         >>> from nero.backends import backend_name
@@ -76,8 +82,14 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
     """
     if fused is False:
         return "plain"
-    if weight.is_cuda:
-        return "triton" if fused and not torch.compiler.is_compiling() else "plain"
+    kernel = KERNELS.get(weight.device.type)
+    if kernel == "triton":
+        if torch.compiler.is_compiling():
+            return "plain"
+        if triton.why_not_device(weight.device) is None:
+            return "triton" if fused else "triton or plain"
+        _say_once(f"Nero runs on plain torch operations: {triton.why_not_device(weight.device)}")
+        return "plain"
     if cpu.missing() and not torch.compiler.is_compiling():
         _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")
     return "plain" if cpu.why_not(weight) else "cpu"
@@ -91,7 +103,9 @@ def why_not_fused(weight: Tensor) -> str | None:
         >>> why_not_fused(torch.zeros(3, device="meta"))
         'it is on meta'
     """
-    return triton.why_not_device(weight.device) if weight.is_cuda else cpu.why_not(weight)
+    if KERNELS.get(weight.device.type) == "triton":
+        return triton.why_not_device(weight.device)
+    return cpu.why_not(weight)
 
 
 @cache

@@ -78,9 +78,10 @@ class Nero(RelativeOptimizer):
             neurons of modules that nobody registered ([`observe`][nero.layout.observation.observe]).
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
-        fused: ``None`` picks the fastest implementation that has been tried on the device, ``False`` the
-            plain one, ``True`` insists on a fused kernel. On CPUs that is the extra ``nero-optim[cpu]``,
-            on GPUs one in Triton that ``None`` does not pick yet.
+        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists on a
+            fused kernel. On CPUs that is the extra ``nero-optim[cpu]``, on GPUs one in Triton, which is
+            tested against the plain one before its first step on a device: if they differ, ``None`` warns
+            and takes the plain one, and ``True`` raises.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 2))

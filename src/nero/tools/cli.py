@@ -14,6 +14,7 @@ COMMANDS = {
     "inspect": ("nero.tools.inspect", "show what Nero does with every parameter, and why"),
     "bench": ("nero.tools.bench.command", "time a step of Nero against torch's SGD and AdamW"),
     "plan": ("nero.tools.plan.command", "count memory and communication on simulated ranks"),
+    "doctor": ("nero.tools.doctor", "say which backends run here, and test the one for GPUs"),
     "theory": ("nero.tools.theory", "bound the error rate of a model by the paper's theory"),
 }
 

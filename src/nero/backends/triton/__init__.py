@@ -1,5 +1,5 @@
-"""The GPU backend: kernels in Triton, the table that they read, and their launch."""
+"""The GPU backend: kernels in Triton, the table that they read, their launch, and why to trust them."""
 
-from nero.backends.triton.launch import step_, why_not, why_not_device
+from nero.backends.triton.launch import TritonBackend, why_not, why_not_device
 
-__all__ = ["step_", "why_not", "why_not_device"]
+__all__ = ["TritonBackend", "why_not", "why_not_device"]

@@ -1,22 +1,23 @@
 """The GPU backend: one Triton launch for all neurons of the model.
 
 The kernel walks a table of addresses, so that a step costs two launches however many tensors there are: one
-advances the step counters, one updates. Tensors of another dtype, device or rounding form launches of their
-own, and so do those with momentum. ``lr`` and ``step`` are read on the device: nothing waits for it, and
-once the table is built, the step can be captured in a CUDA graph. Sums are float64, as everywhere in this
-package. What the kernel cannot walk goes to the plain backend, tensor by tensor; `why_not` says what and
-why.
+advances the step counters, one updates. Each further dtype is one launch more, and so are tensors that
+alone have momentum or stochastic rounding. ``lr`` and ``step`` are read on the device: nothing waits for
+it, and once the table is built, the step can be captured in a CUDA graph. What the kernel cannot walk goes
+to the plain backend, tensor by tensor; `why_not` says what and why.
 
 Note:
     This code has been run in Triton's interpreter, where tests hold it to the plain backend, and has been
-    compiled for sm_80, sm_90 and gfx942. It has not been run on a GPU, and so not timed on one.
+    compiled for sm_80, sm_90 and gfx942. It has not been run on a GPU, and so not timed on one: there,
+    `nero.backends.triton.trust` tests it before its first step.
 """
 
 import os
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +30,13 @@ from nero.core.precision import working_dtype
 from nero.core.update import Update
 
 _TENSORS_PER_PROGRAM = 128  # of the launch that advances the steps
-_COMPILATION = {"num_warps": 4, "enable_fp_fusion": False}  # fused or not, memory is what limits
+COMPILATION = {"num_warps": 4, "enable_fp_fusion": False}  # fused or not, memory is what limits
+_MAX_TABLES = 32  # of one optimiser: gradients come back to a few sets of addresses
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class _Launch(NamedTuple):
-    """What all tensors of one launch share."""
+class Variant(NamedTuple):
+    """One compiled kernel: what all tensors of one launch share."""
 
     device: torch.device
     dtype: torch.dtype
@@ -42,34 +44,79 @@ class _Launch(NamedTuple):
     momentum: bool
 
 
-def step_(updates: Sequence[Update]) -> None:
-    """Update, in place, the weights and state of every parameter; gradients are only read.
+Judge: TypeAlias = Callable[[Variant], bool]
+"""Tells whether a kernel is to be trusted."""
 
-    Note:
-        While addresses stay the same, nothing is copied to the device but an ``lr`` that is a changed
-        number. In a CUDA graph addresses must stay: step once before the capture, and clear gradients with
-        ``zero_grad(set_to_none=False)``.
 
-    Raises:
-        RuntimeError: if a copy is needed while a CUDA graph is being captured.
+class TritonBackend:
+    """The kernels, with the tables of one optimiser.
+
+    Tables are kept while their addresses are in use, and those that a CUDA graph reads for as long as the
+    backend lives: a graph holds no reference to them.
+
+    Args:
+        judge: asked before every launch; where it says no, the plain backend steps.
     """
-    launches: dict[_Launch, list[Update]] = {}
-    others = []
-    for update in updates:
-        if why_not(update) is None:
-            stochastic = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
-            has_momentum = "exp_avg" in update.state
-            launch = _Launch(update.weight.device, update.weight.dtype, stochastic, has_momentum)
-            launches.setdefault(launch, []).append(update)
-        else:
-            others.append(update)
-    plain.step_(others)
-    for launch, members in launches.items():
-        table = _table(tuple(table_entry(update) for update in members), launch.device)
-        table.set_lr([update.lr for update in members])
-        _run(table, launch)
-        # Autograd must see that weights have changed, although no torch operation changed them.
-        increment_version([update.weight for update in members])
+
+    def __init__(self, judge: Judge | None = None) -> None:
+        self._judge = judge
+        self._tables: OrderedDict[_Key, Table] = OrderedDict()
+        self._captured: list[Table] = []
+        self.num_built = 0
+        """How many tables have been built."""
+
+    def step_(self, updates: Sequence[Update]) -> None:
+        """Update, in place, the weights and state of every parameter; gradients are only read.
+
+        Note:
+            While addresses stay the same, nothing is copied to the device but an ``lr`` that is a changed
+            number. In a CUDA graph addresses must stay: step once before the capture, and clear gradients
+            with ``zero_grad(set_to_none=False)``.
+
+        Raises:
+            RuntimeError: if a copy is needed while a CUDA graph is being captured.
+        """
+        launches: dict[Variant, list[Update]] = {}
+        others = []
+        for update in updates:
+            if why_not(update) is None:
+                launches.setdefault(variant_of(update), []).append(update)
+            else:
+                others.append(update)
+        if self._judge is not None:  # all of them, before anything changes
+            for variant in [each for each in launches if not self._judge(each)]:
+                others += launches.pop(variant)
+        plain.step_(others)
+        for device in dict.fromkeys(variant.device for variant in launches):
+            here = {v: members for v, members in launches.items() if v.device == device}
+            ordered = [update for members in here.values() for update in members]
+            table = self._table(
+                tuple((v, tuple(map(table_entry, members))) for v, members in here.items())
+            )
+            table.set_lr([update.lr for update in ordered])
+            if is_capturing(device) and table not in self._captured:
+                self._captured.append(table)
+            _run(table)
+            # Autograd must see that weights have changed, although no torch operation changed them.
+            increment_version([update.weight for update in ordered])
+
+    def _table(self, key: "_Key") -> "Table":
+        if key not in self._tables:
+            self._tables[key] = Table(key)
+            self.num_built += 1
+            if len(self._tables) > _MAX_TABLES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
+        return self._tables[key]
+
+
+_Key: TypeAlias = tuple[tuple[Variant, tuple[Entry, ...]], ...]
+
+
+def variant_of(update: Update) -> Variant:
+    """Return the kernel that an update takes."""
+    stochastic = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
+    return Variant(update.weight.device, update.weight.dtype, stochastic, "exp_avg" in update.state)
 
 
 def why_not(update: Update) -> str | None:
@@ -125,20 +172,25 @@ def _why_not_memory(update: Update) -> str | None:
     return None
 
 
-class _Table:
-    """The columns of all tensors on the device, beside the learning rates that come from the host."""
+class Table:
+    """The columns of all tensors on a device, beside the learning rates that come from the host."""
 
-    def __init__(self, entries: Sequence[Entry], device: torch.device) -> None:
+    def __init__(self, key: _Key) -> None:
+        entries = [entry for _, members in key for entry in members]
+        device = key[0][0].device
         self._lr_values: list[float] | None = None
         self._lrs = torch.zeros(len(entries), dtype=torch.float64, device=device)
-        counts = torch.tensor([entry.num_tiles for entry in entries])
-        tensors = torch.arange(len(entries), dtype=torch.int32)
-        self.tiles = _to_device(tensors.repeat_interleave(counts), device)
-        """The tensor of every tile."""
+        self.tiles: dict[Variant, Tensor] = {}
+        """The tensor of every tile, for each launch."""
+        rows: list[list[int]] = []
+        for variant, members in key:
+            counts = torch.tensor([entry.num_tiles for entry in members])
+            tensors = torch.arange(len(rows), len(rows) + len(members), dtype=torch.int32)
+            self.tiles[variant] = _to_device(tensors.repeat_interleave(counts), device)
+            rows += _placed(members, lrs=self._lrs[len(rows) :].data_ptr())
+        self.rows = _to_device(torch.tensor(rows, dtype=torch.int64), device)
         numbers = torch.tensor([entry.numbers for entry in entries], dtype=torch.float64)
         self.numbers = _to_device(numbers, device)
-        rows = torch.tensor(_placed(entries, lrs=self._lrs.data_ptr()), dtype=torch.int64)
-        self.rows = _to_device(rows, device)
         self.factors = torch.zeros(len(entries), 2, dtype=torch.float64, device=device)
         """lr and 1 - beta^t, and then seeds: written and read by every step."""
         self.seeds = torch.zeros(len(entries), dtype=torch.int64, device=device)
@@ -150,11 +202,6 @@ class _Table:
         if values != self._lr_values:
             self._lrs.copy_(_to_device(torch.tensor(values, dtype=torch.float64), device))
             self._lr_values = values
-
-
-@lru_cache(maxsize=32)
-def _table(entries: tuple[Entry, ...], device: torch.device) -> _Table:
-    return _Table(entries, device)
 
 
 def _placed(entries: Sequence[Entry], *, lrs: int) -> list[list[int]]:
@@ -172,7 +219,7 @@ def _placed(entries: Sequence[Entry], *, lrs: int) -> list[list[int]]:
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return tensor
-    if torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         raise RuntimeError(
             "a CUDA graph is being captured, but since the last step addresses or learning rates have "
             "changed: step once before the capture, clear gradients with zero_grad(set_to_none=False), "
@@ -182,31 +229,31 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-# A graph reads its table at every replay, and holds no reference to it.
-_captured: list[_Table] = []
+def is_capturing(device: torch.device) -> bool:
+    """Tell whether a CUDA graph is being captured, so that nothing may wait for the device."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _run(table: _Table, launch: _Launch) -> None:
+def _run(table: Table) -> None:
     import triton.language as tl
 
     from nero.backends.triton.kernels import advance_kernel, step_kernel
 
-    if launch.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        _captured.append(table)
     num_tensors = len(table.rows)
     shared = (table.rows, table.numbers, table.factors, table.seeds)
     with torch.cuda.device_of(table.rows):
         advance_kernel[(-(-num_tensors // _TENSORS_PER_PROGRAM),)](
-            *shared, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **_COMPILATION
+            *shared, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **COMPILATION
         )
-        step_kernel[(len(table.tiles),)](
-            *shared,
-            table.tiles,
-            DTYPE=getattr(tl, str(launch.dtype).removeprefix("torch.")),
-            STOCHASTIC=launch.stochastic,
-            HAS_MOMENTUM=launch.momentum,
-            **_COMPILATION,
-        )
+        for variant, tiles in table.tiles.items():
+            step_kernel[(len(tiles),)](
+                *shared,
+                tiles,
+                DTYPE=getattr(tl, str(variant.dtype).removeprefix("torch.")),
+                STOCHASTIC=variant.stochastic,
+                HAS_MOMENTUM=variant.momentum,
+                **COMPILATION,
+            )
 
 
 def _is_interpreted() -> bool:

@@ -1,0 +1,207 @@
+"""The cases of the self-test: each rule of an update, on a tensor of a few weights.
+
+A case is named after the rule that only it would show to be broken, since its name is what a user reads.
+All random numbers come from a generator of their own, and are the same everywhere.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.backends.triton.launch import Variant
+from nero.backends.triton.table import TILES, Kind
+from nero.core.neurons import Layout, Role
+from nero.core.precision import working_dtype
+from nero.core.spec import STATE, Hyper
+from nero.core.sphere import Sphere
+from nero.core.update import Update
+
+_LR, _STEP, _FAN_IN = 0.1, 2, 27
+_HUGE, _TINY = 1e30, 1e-30  # their squares are outside of float32's range
+
+
+class Case(NamedTuple):
+    """A parameter to step."""
+
+    name: str
+    update: Update
+    rows: tuple[str, ...] = ()
+    """Names of what dim 0 holds, where each is a case of its own."""
+    num_steps: int = 1
+
+
+def cases(variant: Variant) -> list[Case]:
+    """Return what is stepped once: rules, options, and every kind of tile."""
+    make = _Maker(variant)
+    awkward = [_awkward_rows(make), _awkward_elements(make)]
+    if variant.momentum or variant.stochastic:  # the rules are the same lines of the kernel
+        return [*awkward, *_tiles(make)]
+    return [*awkward, _propagated(make), *_options(make), *_tiles(make)]
+
+
+def moving_cases(variant: Variant) -> list[tuple[Case, Case]]:
+    """Return what is stepped twice: before and after an address or a rate has changed."""
+    make = _Maker(variant, seed=1)
+    moved, rated = make("a gradient that moves", (5,)), make("a rate that changes", (5,))
+    return [
+        (moved, _again(moved, grad=make.randn((5,)))),
+        (rated, _again(rated, lr=_LR / 2)),
+    ]
+
+
+def _again(case: Case, **changes: Any) -> Case:
+    return case._replace(update=case.update._replace(**changes), num_steps=2)
+
+
+def twin(case: Case) -> Case:
+    """Copy what a step writes; the gradient is shared."""
+    update = case.update
+    state = {key: tensor.clone() for key, tensor in update.state.items()}
+    return case._replace(update=update._replace(weight=update.weight.clone(), state=state))
+
+
+class _Maker:
+    """Makes cases for one kernel."""
+
+    def __init__(self, variant: Variant, seed: int = 0) -> None:
+        self._variant, self._num_made = variant, 0
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def randn(self, shape: tuple[int, ...]) -> Tensor:
+        numbers = torch.randn(shape, generator=self._generator)
+        return numbers.to(self._variant.device, self._variant.dtype)
+
+    def __call__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        neuron_dims: tuple[int, ...] | None = None,
+        *,
+        role: Role | None = None,
+        lr: float | Tensor = _LR,
+        rows: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Case:
+        """Make a case; without ``neuron_dims``, of elements."""
+        device, work = self._variant.device, working_dtype(self._variant.dtype)
+        role = role or ("other" if neuron_dims is None else "neuron")
+        neurons = Layout(role, neuron_dims).at(shape)
+        options = {"momentum": 0.9 * self._variant.momentum, **options}
+        hyper = Hyper(stochastic_rounding=self._variant.stochastic, seed=5, **options)
+        hyper = hyper.for_neurons(neurons)
+        state = {}
+        for key, spec in STATE.items():
+            if spec.exists(neurons, hyper):
+                size = {"scalar": (), "per neuron": neurons.state_shape, "per element": shape}
+                made = torch.rand(size[spec.shape], generator=self._generator) + 0.5
+                state[key] = made.to(device, spec.dtype or work)
+        state["step"].fill_(_STEP)
+        state["num_skipped"].fill_(0)
+        self._num_made += 1
+        return Case(
+            name,
+            Update(
+                weight=self.randn(shape) * 0.3,
+                grad=self.randn(shape),
+                state=state,
+                neurons=neurons,
+                hyper=hyper,
+                lr=lr,
+                position=self._num_made,
+            ),
+            rows,
+        )
+
+
+def _awkward_rows(make: _Maker) -> Case:
+    rows: tuple[str, ...] = (
+        "a usual row",
+        "a gradient of zero",
+        "a row of zeros",
+        "a constant row",
+    )
+    rows += ("a gradient with NaN", "a gradient with inf", "a huge gradient", "a tiny gradient")
+    case = make("awkward rows", (len(rows), _FAN_IN), (0,), rows=rows)
+    weight, grad = case.update.weight, case.update.grad
+    grad[1] = 0
+    weight[2], weight[3] = 0, 0.25
+    grad[4, 3], grad[5, 8] = math.nan, -math.inf
+    grad[6] *= _HUGE
+    grad[7] *= _TINY
+    return case
+
+
+def _propagated(make: _Maker) -> Case:
+    rows = ("NaN that propagates", "zeros with a constant gradient", "zeros without a gradient")
+    case = make("propagation", (3, _FAN_IN), (0,), rows=rows, nonfinite="propagate")
+    weight, grad = case.update.weight, case.update.grad
+    grad[0, 3] = math.nan
+    weight[1:] = 0
+    grad[1], grad[2] = 1, 0
+    return case
+
+
+def _awkward_elements(make: _Maker) -> Case:
+    rows: tuple[str, ...] = (
+        "a usual element",
+        "an element without a gradient",
+        "an element with NaN",
+    )
+    rows += ("a huge gradient of an element", "a tiny gradient of an element")
+    case = make("awkward elements", (len(rows),), rows=rows)
+    grad = case.update.grad
+    grad[1], grad[2] = 0, math.nan
+    grad[3] *= _HUGE
+    grad[4] *= _TINY
+    return case
+
+
+def _options(make: _Maker) -> list[Case]:
+    device, shape = make.randn(()).device, (2, _FAN_IN)
+    return [
+        make("maximize", shape, (0,), maximize=True),
+        make("a norm without a mean", shape, (0,), constraint=Sphere(centre=False)),
+        make("a mean without a norm", shape, (0,), constraint=Sphere(radius=None)),
+        make("initial norms", shape, (0,), constraint=Sphere("initial", centre=False)),
+        make("radius 3 and beta 0.9", shape, (0,), constraint=Sphere(3.0), beta=0.9),
+        make("a gain penalty", (5,), role="gain", gain_penalty=0.5),
+        make("a rate on the device", (5,), lr=torch.tensor(0.02, device=device)),
+        make("a rate of zero", (5,), lr=0.0),
+    ]
+
+
+def _tiles(make: _Maker) -> list[Case]:
+    wide, long = 16 * 17, TILES[Kind.LONG][1] + 16
+    made = [
+        make("two tiles of elements", (TILES[Kind.ELEMENTS][0] + 3,)),
+        make("rows of 100", (3, 100), (0,)),
+        make("wide rows", (1, wide), (0,)),
+        make("rows of several blocks", (1, long), (0,)),
+        make("columns", (40, 5), (1,)),
+        make("stacked columns", (2, 6, 5), (0, 2)),
+        make("rows in pieces", (6, 2, 2, 2), (1,)),
+        make("rows at an odd address", (1, wide), (0,)),
+    ]
+    odd = made[-1].update
+    made[-1] = made[-1]._replace(update=odd._replace(weight=_off_by_one(odd.weight)))
+    if not make("", (2,)).update.hyper.stochastic_rounding:  # which counts positions, not places
+        image = make("channels_last", (2, 4, 2, 2), (0,))
+        made.append(image._replace(update=_channels_last(image.update)))
+    return made
+
+
+def _off_by_one(tensor: Tensor) -> Tensor:
+    room = tensor.new_empty(tensor.numel() + 1)
+    return room[1:].view(tensor.shape).copy_(tensor)
+
+
+def _channels_last(update: Update) -> Update:
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.to(memory_format=torch.channels_last)
+
+    state = dict(update.state)
+    if "exp_avg" in state:
+        state["exp_avg"] = moved(state["exp_avg"])
+    return update._replace(weight=moved(update.weight), grad=moved(update.grad), state=state)

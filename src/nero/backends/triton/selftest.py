@@ -1,0 +1,188 @@
+"""Does a kernel do on this device what the plain backend does? Every rule, on tensors of a few weights.
+
+Each case is stepped by both backends, and every number that a step writes is compared. What comes out is
+data: `SelfTest`, which `nero.backends.triton.trust` acts on and ``nero doctor`` prints.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nero.backends import plain
+from nero.backends.triton.cases import Case, cases, moving_cases, twin
+from nero.backends.triton.launch import TritonBackend, Variant, why_not, why_not_device
+
+# A step rounds a weight of float32 about three times; a 16-bit one may also be rounded the other way.
+_TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
+# Of stochastically rounded weights, those whose noise nearly ties may go the other way.
+_MAX_TIES = 0.02
+# What a step writes, in the order in which differences are told.
+_WRITTEN = ("weight", "exp_avg_norm", "exp_avg", "num_skipped", "step")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One tensor of one case in which the backends differ."""
+
+    case: str
+    tensor: str
+    num_different: int
+    num: int
+    largest: float
+    """NaN where one backend has NaN, and the other does not."""
+    allowed: float
+
+    def __str__(self) -> str:
+        counted = f"{self.num_different} of {self.num} numbers differ"
+        by = f"by up to {self.largest:.2g} ({self.allowed:.1g} allowed)"
+        return f"{self.case}: {self.tensor}: {counted}, {by}"
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """What came of a self-test: plain data."""
+
+    device: str
+    dtype: str
+    stochastic: bool
+    momentum: bool
+    num_cases: int
+    seconds: float
+    differences: tuple[Difference, ...] = ()
+    error: str | None = None
+    """What was raised, if the kernel did not compile or run."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernel ran, and agreed."""
+        return self.error is None and not self.differences
+
+    def __str__(self) -> str:
+        kernel = [self.dtype, *["momentum"] * self.momentum]
+        kernel += ["stochastic rounding"] * self.stochastic
+        name = f"{', '.join(kernel)} on {self.device}"
+        if self.error is not None:
+            return f"{name}: the kernel does not run: {self.error}"
+        if self.passed:
+            return f"{name}: all {self.num_cases} cases agree"
+        cases = [*dict.fromkeys(difference.case for difference in self.differences)]
+        more = f", and {len(cases) - 3} more" if len(cases) > 3 else ""
+        return (
+            f"{name}: {len(cases)} of {self.num_cases} cases differ ({'; '.join(cases[:3])}{more}); "
+            f"first, {self.differences[0]}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTest:
+    """Step every case with the kernel and with the plain backend, and compare.
+
+    Args:
+        variant: the kernel.
+        backend: what steps; one of the test's own by default.
+
+    Example:
+        >>> from nero.backends.triton.launch import Variant
+        >>> found = self_test(Variant(torch.device("meta"), torch.float32, False, False))
+        >>> found.passed, found.error
+        (False, 'on the device meta')
+    """
+    start, num_cases, differences = time.perf_counter(), 0, []
+    error = why_not_device(variant.device)
+    if error is None:
+        try:
+            for case, found in _compared(variant, backend or TritonBackend()):
+                num_cases += max(len(case.rows), 1)
+                differences += found
+        except Exception as raised:  # whatever a compiler or driver may raise
+            lines = str(raised).strip().splitlines() or [""]
+            error = f"{type(raised).__name__}: {lines[0]}"
+    return SelfTest(
+        device=device_name(variant.device),
+        dtype=str(variant.dtype).removeprefix("torch."),
+        stochastic=variant.stochastic,
+        momentum=variant.momentum,
+        num_cases=num_cases,
+        seconds=time.perf_counter() - start,
+        differences=tuple(differences),
+        error=error,
+    )
+
+
+def device_name(device: torch.device) -> str:
+    """Return what a user calls a device.
+
+    Example:
+        >>> device_name(torch.device("cpu"))
+        "Triton's interpreter"
+    """
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return "Triton's interpreter" if device.type == "cpu" else str(device)
+
+
+def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, list[Difference]]]:
+    once, moving = cases(variant), moving_cases(variant)
+    for case in (*once, *(before for before, _ in moving)):
+        reason = why_not(case.update)
+        assert reason is None, f"{case.name}: {reason}"
+    theirs = [twin(case) for case in once]
+    backend.step_([case.update for case in once])
+    plain.step_([case.update for case in theirs])
+    yield from zip(once, map(_differences, once, theirs), strict=True)
+
+    for before, after in moving:
+        # The second step writes where the first did.
+        first = twin(before)
+        second = first.update._replace(grad=after.update.grad, lr=after.update.lr)
+        for ours, others in ((before.update, first.update), (after.update, second)):
+            backend.step_([ours])
+            plain.step_([others])
+        yield after, _differences(after, after._replace(update=second))
+
+
+def _differences(ours: Case, theirs: Case) -> list[Difference]:
+    found = []
+    for key in _WRITTEN:
+        mine, other = (_written(case, key) for case in (ours, theirs))
+        if mine is None or other is None:
+            continue
+        is_per_row = bool(ours.rows) and mine.ndim > 0
+        for i, name in enumerate(ours.rows if is_per_row else (ours.name,)):
+            pair = (mine[i], other[i]) if is_per_row else (mine, other)
+            difference = _difference(name, key, *pair, ours)
+            if difference is not None:
+                found.append(difference)
+    return found
+
+
+def _written(case: Case, key: str) -> Tensor | None:
+    return case.update.weight if key == "weight" else case.update.state.get(key)
+
+
+def _difference(name: str, key: str, ours: Tensor, theirs: Tensor, case: Case) -> Difference | None:
+    tolerance = _TOLERANCE_64 if ours.dtype == torch.float64 else _TOLERANCE
+    relative = tolerance
+    if ours.is_floating_point() and ours.dtype.itemsize == 2:
+        relative += case.num_steps * torch.finfo(ours.dtype).eps
+    mine, other = ours.double().cpu(), theirs.double().cpu()
+    is_same = (mine == other) | (mine.isnan() & other.isnan())
+    # Only weights are near one: averages are as large as gradients.
+    allowed = relative * other.abs() + (tolerance if key == "weight" else 0.0)
+    is_wrong = ~is_same & ~((mine - other).abs() <= allowed)
+    is_rounded = key == "weight" and case.update.hyper.stochastic_rounding
+    if is_rounded and (~is_same).sum() > max(1, _MAX_TIES * mine.numel()):
+        is_wrong = ~is_same
+    if not is_wrong.any():
+        return None
+    gaps, limits = (mine - other).abs()[is_wrong], allowed[is_wrong]
+    return Difference(
+        name, key, int(is_wrong.sum()), mine.numel(), gaps.max().item(), limits.max().item()
+    )

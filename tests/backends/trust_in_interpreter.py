@@ -1,0 +1,266 @@
+"""The self-test, and what follows from it, in Triton's interpreter: a right kernel, and broken ones.
+
+`test_triton.py` runs this file in a process of its own; by hand, set ``TRITON_INTERPRET=1``.
+"""
+
+import importlib.util
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import nero.backends
+from backends.quick_interpreter import quick_interpreter
+from nero import Nero
+from nero.backends.triton import kernels, launch, selftest, trust
+from nero.backends.triton.launch import TritonBackend, Variant
+
+# The interpreter computes with numpy, which remarks on every NaN and inf.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+FLOAT32 = Variant(torch.device("cpu"), torch.float32, False, False)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty cache, nothing tested yet, and CPU tensors in the place of a GPU's."""
+    monkeypatch.setenv("NERO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(nero.backends.KERNELS, "cpu", "triton")
+    torch.set_num_threads(1)
+    trust.forget()
+    with quick_interpreter():
+        yield tmp_path / "cache"
+    trust.forget()
+
+
+def trained(num_steps=1, dtype=torch.float32, **options):
+    """Return the weights of a small network after some steps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5)).to(dtype)
+    optimizer = Nero(model, **options)
+    for _ in range(num_steps):
+        for param in model.parameters():
+            param.grad = torch.randn_like(param)
+        optimizer.step()
+    return [param.detach() for param in model.parameters()]
+
+
+def same(ours, theirs):
+    return all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Count the launches of kernels by steps, not by self-tests."""
+    count, run = [], launch._run
+
+    def counted(table):
+        count.append(table)
+        run(table)
+
+    def silent(variant):
+        num = len(count)
+        found = selftest.self_test(variant)
+        del count[num:]
+        return found
+
+    monkeypatch.setattr(launch, "_run", counted)
+    monkeypatch.setattr(trust, "self_test", silent)
+    return count
+
+
+VARIANTS = [
+    Variant(torch.device("cpu"), dtype, stochastic, momentum)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
+    for momentum in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    "variant", VARIANTS, ids=lambda v: f"{v.dtype}, {v.stochastic}, {v.momentum}"
+)
+def test_the_kernel_passes(variant):
+    found = selftest.self_test(variant)
+    assert found.passed, [str(difference) for difference in found.differences] or found.error
+    assert found.num_cases > 20
+
+
+def test_takes_less_than_a_second():
+    """For one dtype, by the processor's clock, since others may use the machine."""
+
+    def seconds() -> float:
+        start = time.process_time()
+        selftest.self_test(FLOAT32)
+        return time.process_time() - start
+
+    assert min(seconds() for _ in range(3)) < 1.0
+
+
+class TestTrusted:
+    def test_a_step_takes_the_kernel_and_keeps_the_verdict(self, folder, launched, monkeypatch):
+        ours = trained()
+        assert len(launched) == 1
+        assert [p.dtype for p in ours] == [torch.float32] * 4
+        (path,) = folder.iterdir()
+        kept = json.loads(path.read_text())
+        assert kept["found"]["passed"]
+        assert kept["of"]["device"] == "Triton's interpreter"
+
+        trust.forget()  # as in another process
+        monkeypatch.setattr(trust, "self_test", lambda variant: pytest.fail("tested again"))
+        assert same(trained(), ours)
+        assert len(launched) == 2
+
+    def test_another_version_is_tested_again(self, folder, monkeypatch):
+        trained()
+        trust.forget()
+        monkeypatch.setattr(torch, "__version__", "9.9")
+        trained()
+        assert len([*folder.iterdir()]) == 2
+
+    def test_once_for_each_dtype(self, folder, launched):
+        trained(2)
+        trained(2, dtype=torch.bfloat16)
+        assert len([*folder.iterdir()]) == 2
+        assert len(launched) == 4
+
+    def test_a_folder_that_cannot_be_written_to_is_no_error(self, tmp_path, monkeypatch, launched):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("NERO_CACHE", str(tmp_path / "file" / "below"))
+        trained()
+        assert len(launched) == 1
+
+    def test_fused_false_is_plain(self, folder, launched):
+        trained(fused=False)
+        assert not launched
+        assert not folder.exists()
+
+    def test_not_while_a_graph_is_captured(self, monkeypatch):
+        monkeypatch.setattr(trust, "is_capturing", lambda device: True)
+        with pytest.raises(RuntimeError, match="step once before the capture"):
+            trained()
+
+
+def broken_kernels(old, new):
+    """Return the kernels' module with an edit."""
+    text = Path(kernels.__file__).read_text()
+    assert text.count(old) >= 1, old
+    return text.replace(old, new)
+
+
+# What is edited in the kernels, and the case that the warning names first.
+BROKEN = {
+    "wrong sign": ("(-k).to(WORK)", "k.to(WORK)", "a usual element"),
+    "missing mean": ("(sw - k * sg) * part, 0.0)", "sw * part, 0.0)", "a usual row"),
+    "wrong norm": ("ww - 2 * kwg + kkgg", "ww - kwg + kkgg", "a usual row"),
+    "no skip": ("is_finite = is_finite & _is_finite(average)", "is_finite = mask", "a gradient with NaN"),
+    "zero gradients move": ("moves = (gg != 0)", "moves = (gg == gg)", "a gradient of zero"),
+    "wrong stride of columns": ("offset = fan * fan_stride", "offset = fan * (fan_stride - 1)", "columns"),
+    "missing bias rule": ("lr * scale * tl.sqrt", "lr * tl.sqrt", "a usual element"),
+    "lost maximize": ("1 - 2 * tl.load(row + MAXIMIZE)", "1 - 0 * tl.load(row + MAXIMIZE)", "maximize"),
+    "ignored penalty": ("penalty * (w - 1)", "penalty * w", "a gain penalty"),
+    "steps at a rate of zero": ("mask & (lr != 0))", "mask)", "a rate of zero"),
+    "no propagation": ("== PROPAGATE, mask, is_finite)", "== PROPAGATE, is_finite, is_finite)", "NaN that"),
+    "ignored radius": ("if tl.load(row + RADIUS) != 0:", "if tl.load(row + RADIUS) == 1:", "initial norms"),
+    "second block forgotten": ("sw, ww = sw + sw_more, ww + ww_more", "sw, ww = sw, ww", "rows of several"),
+    "does not compile": ("tl.program_id(0)", "tl.no_such_name(0)", "no_such_name"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def break_kernels(monkeypatch, tmp_path):
+    def break_(text):
+        path = tmp_path / "broken_kernels.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("broken_kernels", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "broken_kernels", module)
+        spec.loader.exec_module(module)
+        monkeypatch.setitem(sys.modules, "nero.backends.triton.kernels", module)
+
+    return break_
+
+
+def assert_falls_back(told, **options):
+    """One warning that names the rule, and the steps of the plain backend."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = trained(2, **options)
+    mine = [str(w.message) for w in caught if "self-test" in str(w.message)]
+    assert len(mine) == 1, mine
+    assert told in mine[0]
+    assert "nero doctor" in mine[0]
+    assert same(ours, trained(2, **{**options, "fused": False}))
+    with pytest.raises(RuntimeError, match="fused=True, but the self-test"):
+        trained(1, **options, fused=True)
+    trust.forget()
+    with warnings.catch_warnings(record=True) as caught:  # a failure is not kept
+        warnings.simplefilter("always")
+        trained(1, **options)
+    assert any(told in str(w.message) for w in caught)
+
+
+class TestBroken:
+    @pytest.mark.parametrize("name", BROKEN)
+    def test_kernel_falls_back_and_says_what_differs(self, name, break_kernels, folder):
+        old, new, told = BROKEN[name]
+        break_kernels(broken_kernels(old, new))
+        assert_falls_back(told)
+        assert not folder.exists()
+
+    def test_momentum_ignored(self, break_kernels):
+        break_kernels(broken_kernels("(mu * mu).to(g.dtype) * m", "0 * m"))
+        assert selftest.self_test(FLOAT32).passed
+        assert_falls_back("float32, momentum on", momentum=0.9)
+
+    def test_wrong_rounding(self, break_kernels):
+        break_kernels(broken_kernels("noise < scaled - below", "0.5 < scaled - below"))
+        options = {"dtype": torch.bfloat16, "stochastic_rounding": True}
+        assert_falls_back("bfloat16, stochastic rounding on", **options)
+
+    def test_stale_table(self, monkeypatch):
+        table = TritonBackend._table
+
+        def stale(self, key):
+            shapes = [(variant, len(entries)) for variant, entries in key]
+            for kept in self._tables:
+                if [(variant, len(entries)) for variant, entries in kept] == shapes:
+                    return self._tables[kept]
+            return table(self, key)
+
+        monkeypatch.setattr(TritonBackend, "_table", stale)
+        assert_falls_back("a gradient that moves")
+
+    def test_stale_rate(self, monkeypatch):
+        set_lr = launch.Table.set_lr
+
+        def once(self, lrs):
+            if self._lr_values is None:
+                set_lr(self, lrs)
+
+        monkeypatch.setattr(launch.Table, "set_lr", once)
+        assert_falls_back("a rate that changes")
+
+    def test_wrong_stride_of_rows(self, monkeypatch):
+        entry = launch.table_entry
+
+        def shifted(update):
+            made = entry(update)
+            integers = list(made.integers)
+            integers[launch.INTEGERS.index("inner_stride")] = 0
+            return made._replace(integers=tuple(integers))
+
+        monkeypatch.setattr(launch, "table_entry", shifted)
+        assert_falls_back("row")
+
+
+def test_the_result_is_plain_data():
+    found = selftest.self_test(FLOAT32)
+    packed = json.loads(json.dumps(found.as_dict()))
+    assert packed["passed"] is True
+    assert packed["differences"] == []

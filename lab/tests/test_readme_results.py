@@ -1,62 +1,31 @@
-"""The results in the README are those of the records, rounded once."""
+"""The results in the README and the guides are those of the records, rounded once."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from made_up_runs import best_of, judge, read_results
+from made_up_runs import best_of, read_results
 
 from nero_lab.report import paper
+from nero_lab.report.claims import CLAIMS
 from nero_lab.report.runs import Results
 from nero_lab.report.tables import MODERN_TASK
+from nero_lab.report.verdicts import headline
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "lab" / "results"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PLAN = ROOT / "benchmarks" / "reports" / "2026-11-16-plan-llama-8b.json"
 
+# A row of the README's table: the lab's name, the rate (of several, the best), the name of `nero plan`.
 ROWS = {
-    "best-cifar-vgg11": "VGG-11: Nero is the best of four",
-    "constraints-help": "VGG-11: it takes both constraints",
-    "reparameterisation": "Reparameterised Adam depends on the scale of the raw weights",
-    "middle-ground-without": "VGG-11: per neuron beats per layer, without constraints",
-    "middle-ground-with": "VGG-11: the same with constraints",
-    "whom-constraints-help": "VGG-11: constraints leave Madam as it was",
-    "best-cifar-resnet18": "ResNet-18: Nero is the best of four",
-    "best-wikitext2": "WikiText-2: Nero is the best of four",
-    "best-multi30k": "Multi30k: Nero is the best of four",
-    "out-of-the-box": "The default rate of 0.01 is near the best",
-    "best-pong": "Pong: Nero is the best of four",
-    "deep": "100 plain layers, the authors' setting: only Nero trains",
-    "deep-tuned": "100 plain layers, all tuned from He initialisation: only Nero trains",
-}
-SCORES = {
-    ("best-cifar-vgg11", "cifar-vgg11", ".1f"): {
-        **{"nero": "Nero {}%", "lamb": "LAMB {}%", "adam": "Adam {}%", "sgd": "SGD {}%"}
-    },
-    ("constraints-help", "cifar-vgg11", ".1f"): {
-        **{"nero": "both {}%", "nero-mean": "mean only {}%"},
-        **{"nero-norm": "norm only {}%", "nero-none": "none {}%"},
-    },
-    ("middle-ground-without", "cifar-vgg11", ".1f"): {"nero-none": "Nero {}%", "lamb": "LAMB {}%"},
-    ("middle-ground-with", "cifar-vgg11", ".1f"): {"nero": "Nero {}%", "lamb-balanced": "LAMB {}%"},
-    ("whom-constraints-help", "cifar-vgg11", ".1f"): {
-        **{"madam": "{}% at 0.02 without", "madam-balanced": "{}% at 0.06 with"}
-    },
-    ("best-cifar-resnet18", "cifar-resnet18", ".1f"): {
-        **{"nero": "Nero {}%", "lamb": "LAMB {}%", "adam": "Adam {}%", "sgd": "SGD {}%"}
-    },
-    ("best-wikitext2", "wikitext2", ".0f"): {
-        **{"nero": "Nero {}", "lamb": "LAMB {}", "adam": "Adam {}", "sgd": "SGD {}"}
-    },
-    ("best-multi30k", "multi30k", ".2f"): {"nero": "Nero {}", "adam": "Adam {}"},
-    ("best-pong", "pong", ".1f"): {"nero": "Nero {}", "adam": "Adam {}"},
-    ("deep-tuned", "mnist-deep", ".2f"): {
-        **{"nero": "Nero {}", "lamb": "LAMB {}", "adam": "Adam {}", "sgd": "SGD {}"}
-    },
-}
-TODAY = {
-    **{"muon": "Muon", "schedule-free": "Schedule-Free AdamW", "adamw": "AdamW"},
-    **{"nero": "Nero at lr 0.1, its best rate", "prodigy": "Prodigy"},
-    "sgd-momentum": "SGD with momentum",
+    "SGD with momentum": ("sgd-momentum", None, None),
+    "AdamW": ("adamw", None, "adamw"),
+    "Muon, with AdamW": ("muon", None, "muon"),
+    "`Nero(model)`": ("nero", 0.01, "nero"),
+    '`preset="rows"`': ("nero-rows", 0.03, "nero-rows"),
+    '`preset="polar"`': ("nero-polar", 0.03, "nero-polar"),
 }
 
 
@@ -67,54 +36,47 @@ def results() -> dict[str, Results]:
 
 def row(title: str) -> list[str]:
     """Return the cells after the first of the row of a table of the README."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", text, flags=re.MULTILINE)
+    (found,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", README, flags=re.MULTILINE)
     return [cell.strip() for cell in found.split("|")]
 
 
-@pytest.mark.parametrize("key", ROWS)
-def test_verdict_is_that_of_the_report(key: str) -> None:
-    judgement = judge(RECORDS, key)
-    _, seeds, verdict = row(ROWS[key])
-    assert verdict == judgement.outcome
-    assert seeds == str(judgement.num_seeds)
+def cell(results: Results, optimizer: str, lr: float | None, variant: str) -> str:
+    """Return a mean as the README writes it, with the number of seeds if there are few."""
+    if lr is None:
+        rate = results.best([optimizer], variant).get(optimizer)
+    else:
+        rate = results.rate(optimizer, lr, variant)
+    if rate is None:
+        return "not run"
+    few = {1: " (1 seed)", 2: " (2 seeds)"}
+    return f"{rate.mean:.2f}{few.get(rate.num_seeds, '')}"
 
 
-@pytest.mark.parametrize(("key", "task", "digits"), SCORES)
-def test_scores_are_those_of_the_records(
-    key: str, task: str, digits: str, results: dict[str, Results]
-) -> None:
-    for optimizer, words in SCORES[key, task, digits].items():
-        mean = best_of(results[task], optimizer).mean
-        assert words.format(format(mean, digits)) in row(ROWS[key])[0]
+@pytest.mark.parametrize("title", ROWS)
+def test_losses_are_those_of_the_records(title: str, results: dict[str, Results]) -> None:
+    optimizer, lr, _ = ROWS[title]
+    found = [cell(results[MODERN_TASK], optimizer, lr, variant) for variant in ("", "long")]
+    assert row(title)[:2] == found
 
 
-def test_comparison_with_today_is_that_of_the_records(results: dict[str, Results]) -> None:
-    for optimizer, title in TODAY.items():
-        assert row(title) == [f"{best_of(results[MODERN_TASK], optimizer).mean:.2f}"]
-    for optimizer, lr, title in (
-        ("nero", 0.01, "Nero at its default of 0.01"),
-        ("nero-rows", 0.03, 'Nero, `preset="rows"`, at its default of 0.03'),
-    ):
-        default = results[MODERN_TASK].rate(optimizer, lr)
-        assert default is not None
-        assert default.num_seeds == 3
-        assert row(title) == [f"{default.mean:.2f}"]
+@pytest.mark.parametrize("title", [title for title, (_, _, name) in ROWS.items() if name])
+def test_collectives_are_those_that_were_counted(title: str) -> None:
+    (plan,) = json.loads(PLAN.read_text(encoding="utf-8"))["plans"]
+    assert row(title)[-1] == f"{plan['costs'][ROWS[title][2]]['num_collectives']:,}"
 
 
-@pytest.mark.parametrize(
-    ("task", "title"),
-    [
-        ("cifar-resnet18", "ResNet-18"),
-        ("cifar-vgg11", "VGG-11"),
-        ("mnist-deep", "100-layer perceptron"),
-    ],
-)
-def test_sizes_are_those_of_the_records(task: str, title: str, results: dict[str, Results]) -> None:
-    full = results[task].task.paper_parameters
-    assert full is not None
-    ours = results[task].runs.num_parameters.min()  # others were run at full width
-    assert row(title) == [f"{ours:,}", f"{full / 1e6:.1f}M"]
+def test_claims_are_counted_as_in_the_report(results: dict[str, Results]) -> None:
+    counted = headline(claim.verdict(results) for claim in CLAIMS).removesuffix(".")
+    number, outcomes = re.fullmatch(r"Of (\d+) claims: (.*)", counted).groups()  # type: ignore[union-attr]
+    assert f"Of {number} claims, {outcomes}" in re.sub(r"\s+", " ", README)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choose.md", "docs/index.md"])
+def test_vgg_is_that_of_the_records(page: str, results: dict[str, Results]) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    digits = ".1f" if page == "README.md" else ".0f"
+    for optimizer in ("nero", "lamb", "adam", "sgd"):
+        assert f"{best_of(results['cifar-vgg11'], optimizer).mean:{digits}}%" in text
 
 
 @pytest.mark.parametrize("step", [20, 40, 80])

@@ -135,8 +135,9 @@ def main():
 
     used = [kill for one in runs for kill in one["used"]]
     record = {
-        "what": "SIGKILL of one of 2 ranks (FSDP2, gloo) under torchrun --max-restarts: final weights, "
-        "optimiser state, schedule and lr against the unbroken run, bit for bit",
+        "what": "SIGKILL of one of 2 ranks (FSDP2, gloo; momentum 0.9, polar directions) under torchrun "
+        "--max-restarts: final weights, optimiser state, schedule and lr against the unbroken run, bit "
+        "for bit",
         "command": "python -m tests.distributed.soak " + " ".join(sys.argv[1:]),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: dev check lint types test integrations jax random mutants zoo docs clean
+.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab integrations jax random \
+	mutants zoo docs dist sbom clean
 
 dev: $(BIN)/.installed
 
@@ -15,6 +17,10 @@ $(BIN)/.installed: pyproject.toml lab/pyproject.toml constraints.txt
 
 check: lint types test docs
 
+# What most mistakes break, in less than three minutes.
+check-fast: lint
+	$(PYTEST) -x tests/reference tests/rules tests/optim tests/layout tests/peers tests/test_*.py
+
 lint: dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -24,7 +30,20 @@ types: dev
 	$(BIN)/mypy
 
 test: dev
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=40
+	$(PYTEST) --durations=40
+
+# The same in four parts.
+test-core: dev
+	$(PYTEST) --ignore tests/backends --ignore tests/distributed --ignore tests/plan --ignore lab
+
+test-kernels: dev
+	$(PYTEST) tests/backends
+
+test-distributed: dev
+	$(PYTEST) tests/distributed tests/plan
+
+test-lab: dev
+	$(PYTEST) lab
 
 # Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
 # without torchvision, which only their data need.
@@ -55,6 +74,20 @@ zoo: dev
 
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Wheels and source archives of both distributions, the same bytes every time.
+dist: dev
+	rm -rf dist
+	for project in . lab; do $(BIN)/python -m build --outdir dist $$project >/dev/null; done
+	$(BIN)/python -m twine check --strict dist/*
+
+# What an installation contains (CycloneDX), and whether anything in it has a known vulnerability.
+sbom: dist
+	$(PYTHON) -m venv dist/clean dist/tools
+	dist/clean/bin/python -m pip install --quiet -c constraints.txt dist/nero_optim-*.whl
+	dist/tools/bin/python -m pip install --quiet cyclonedx-bom pip-audit
+	dist/tools/bin/cyclonedx-py environment dist/clean/bin/python --output-file dist/sbom.json
+	dist/tools/bin/pip-audit --path dist/clean/lib/python*/site-packages
 
 clean:
 	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,9 +10,7 @@ from nero import (
     NORM_ONLY,
     UNCONSTRAINED,
     Balanced,
-    Nero,
     param_groups,
-    project_,
 )
 from nero.baselines import Lamb, Madam
 from nero.functional import is_balanced
@@ -123,19 +121,6 @@ def test_checkpoints_are_those_of_the_wrapped_optimiser():
     optimizer = Balanced(Lamb(param_groups(net)))
     train(net, optimizer)
     Lamb(param_groups(model())).load_state_dict(optimizer.state_dict())
-
-
-def test_project_repairs_averaged_weights():
-    net = model()
-    optimizer = Nero(net)
-    average = torch.optim.swa_utils.AveragedModel(net)
-    for _ in range(20):
-        train(net, optimizer, 5)
-        average.update_parameters(net)
-    averaged = average.module[0].weight
-    assert (averaged.norm(dim=1) < 1 - 1e-4).all()
-    project_(average.module.requires_grad_(False))  # averages are often frozen
-    assert is_balanced(averaged, fan_in_dims=(1,)).all()
 
 
 def test_madam_is_bound_by_the_weights_that_it_trains():

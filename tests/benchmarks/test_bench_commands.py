@@ -105,9 +105,9 @@ def test_shares_are_of_the_whole_step():
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--shapes", "gpt5", "'gpt5' is none of gpt2-124m"),
-        ("--optimizers", "nero,adam", "'adam' is none of bare"),
-        ("--threads", "0", "'0' is not a whole number from 1"),
+        ("--shapes", "gpt5", "'gpt5' must be one of gpt2-124m"),
+        ("--optimizers", "nero,adam", "'adam' must be one of bare"),
+        ("--threads", "0", "'0' must be a whole number from 1"),
     ],
 )
 def test_mistakes_are_named(option, value, message, capsys):

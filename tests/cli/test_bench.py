@@ -48,4 +48,4 @@ def test_kernel_for_gpus_is_left_out_on_a_cpu_and_says_why(capsys):
 def test_refuses_a_negative_rest(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "--settle-ms", "-1"])
-    assert "'-1' is not a number from 0 to 1e+06" in capsys.readouterr().err
+    assert "'-1' must be a number from 0 to 1e+06" in capsys.readouterr().err

@@ -6,6 +6,10 @@ import shlex
 import pytest
 
 from nero.tools.cli import main
+from tests.contract.wrong_uses import ADVICE
+
+ARGPARSES = re.compile("choose from|required: |unrecognized arguments: |expected one|invalid float")
+"""How argparse says what to do."""
 
 MODULE = """
 import sys
@@ -51,19 +55,19 @@ USAGE = [
     ("inspect wrong:net --json file.json", "unrecognized arguments: file.json"),
     ("theory wrong:net", "required: --n, --alpha"),
     ("theory wrong:net --n 10", "required: --alpha"),
-    ("theory wrong:net --n 1 --alpha 0.1", "--n: '1' is not a whole number"),
-    ("theory wrong:net --n 1.5 --alpha 0.1", "--n: '1.5' is not a whole number"),
-    ("theory wrong:net --n many --alpha 0.1", "--n: 'many' is not a whole number"),
-    ("theory wrong:net --n -5 --alpha 0.1", "--n: '-5' is not a whole number"),
-    (f"theory wrong:net --n {'9' * 400} --alpha 0.1", "--n: .* is not a whole number"),
-    ("theory wrong:net --n 10 --alpha 4", "--alpha: '4' is not an angle"),
-    ("theory wrong:net --n 10 --alpha 0", "--alpha: '0' is not an angle"),
-    ("theory wrong:net --n 10 --alpha nan", "--alpha: 'nan' is not an angle"),
-    ("theory wrong:net --n 10 --alpha five", "--alpha: 'five' is not an angle"),
-    ("theory wrong:net --n 10 --alpha 0.1 --delta 0", "--delta: '0' is not a proportion"),
-    ("theory wrong:net --n 10 --alpha 0.1 --delta 2", "--delta: '2' is not a proportion"),
+    ("theory wrong:net --n 1 --alpha 0.1", "--n: '1' must be a whole number"),
+    ("theory wrong:net --n 1.5 --alpha 0.1", "--n: '1.5' must be a whole number"),
+    ("theory wrong:net --n many --alpha 0.1", "--n: 'many' must be a whole number"),
+    ("theory wrong:net --n -5 --alpha 0.1", "--n: '-5' must be a whole number"),
+    (f"theory wrong:net --n {'9' * 400} --alpha 0.1", "--n: .* must be a whole number"),
+    ("theory wrong:net --n 10 --alpha 4", "--alpha: '4' must be an angle"),
+    ("theory wrong:net --n 10 --alpha 0", "--alpha: '0' must be an angle"),
+    ("theory wrong:net --n 10 --alpha nan", "--alpha: 'nan' must be an angle"),
+    ("theory wrong:net --n 10 --alpha five", "--alpha: 'five' must be an angle"),
+    ("theory wrong:net --n 10 --alpha 0.1 --delta 0", "--delta: '0' must be a proportion"),
+    ("theory wrong:net --n 10 --alpha 0.1 --delta 2", "--delta: '2' must be a proportion"),
     ("theory wrong:net --n 10 --alpha 0.1 --log-k x", "--log-k: .*'x'"),
-    ("plan --mesh pp=2", "--mesh: 'pp' .* is none of"),
+    ("plan --mesh pp=2", "--mesh: 'pp' .* must be one of"),
     ("plan --mesh fsdp", "--mesh: 'fsdp' .* AXIS=SIZE"),
     ("plan --mesh fsdp=0", "--mesh: .*fsdp has size 0"),
     ("plan --mesh fsdp=-2", "--mesh: .* AXIS=SIZE"),
@@ -74,25 +78,25 @@ USAGE = [
     (f"plan --mesh fsdp={'9' * 200}", "--mesh: .* AXIS=SIZE"),
     ("plan --mesh ''", "--mesh: .* AXIS=SIZE"),
     ("plan --mesh fsdp=2 tp=2", "unrecognized arguments: tp=2"),
-    ("plan --optimizers sgd", "--optimizers: 'sgd' is none of"),
-    ("plan --optimizers nero,", "--optimizers: '' is none of"),
+    ("plan --optimizers sgd", "--optimizers: 'sgd' must be one of"),
+    ("plan --optimizers nero,", "--optimizers: '' must be one of"),
     ("plan --json .", "--json: '.' is a folder"),
     ("plan --json no/such/folder.json", "--json: there is no folder 'no/such'"),
     ("plan --json wrong.py/plan.json", "--json: there is no folder 'wrong.py'"),
     (f"plan --json {'x' * 5000}.json", "--json: cannot write such a file"),
     ("plan --plot no/such/plan.png", "--plot: there is no folder"),
-    ("bench --shapes gpt5", "--shapes: 'gpt5' is none of"),
-    ("bench --optimizers lion", "--optimizers: 'lion' is none of"),
+    ("bench --shapes gpt5", "--shapes: 'gpt5' must be one of"),
+    ("bench --optimizers lion", "--optimizers: 'lion' must be one of"),
     ("bench --device tpu", "--device: invalid choice: 'tpu'"),
     ("bench --dtype int8", "--dtype: invalid choice: 'int8'"),
-    ("bench --threads 0", "--threads: '0' is not a whole number"),
-    ("bench --threads 1,x", "--threads: 'x' is not a whole number"),
-    ("bench --threads 999999999", "--threads: '999999999' is not a whole number"),
-    ("bench --rounds 0", "--rounds: '0' is not a whole number"),
-    ("bench --settle-ms -1", "--settle-ms: '-1' is not a number"),
-    ("bench --settle-ms 1e300", "--settle-ms: '1e300' is not a number"),
-    ("bench --evict-mb nan", "--evict-mb: 'nan' is not a number"),
-    ("bench --evict-mb 1e300", "--evict-mb: '1e300' is not a number"),
+    ("bench --threads 0", "--threads: '0' must be a whole number"),
+    ("bench --threads 1,x", "--threads: 'x' must be a whole number"),
+    ("bench --threads 999999999", "--threads: '999999999' must be a whole number"),
+    ("bench --rounds 0", "--rounds: '0' must be a whole number"),
+    ("bench --settle-ms -1", "--settle-ms: '-1' must be a number"),
+    ("bench --settle-ms 1e300", "--settle-ms: '1e300' must be a number"),
+    ("bench --evict-mb nan", "--evict-mb: 'nan' must be a number"),
+    ("bench --evict-mb 1e300", "--evict-mb: '1e300' must be a number"),
     ("bench --json .", "--json: '.' is a folder"),
 ]
 
@@ -125,7 +129,7 @@ REFUSED = [
     ("theory wrong:net --n 10 --alpha 0.1 --log-k 1e9", "do not fit"),
     ("theory wrong:net --n 10 --alpha 0.1 --delta 5e-324", "samples"),
     ("theory nothing:net --n 10 --alpha 0.1", "cannot import 'nothing'"),
-    ("plan --model llama-9b", "'llama-9b' is none of"),
+    ("plan --model llama-9b", "'llama-9b' is none of .*: give one such as"),
     ("plan --model wrong:number", "neither callable nor a module"),
     ("plan --model wrong:net --mesh tp=2", "tp_plan"),
     ("plan --model wrong:wrong_plan --mesh tp=2", "'diagonal'"),
@@ -174,6 +178,7 @@ def test_usage(typed, message, capsys):
     assert left.value.code == 2
     *usage, last = capsys.readouterr().err.strip().splitlines()
     assert re.search(message, last), last
+    assert ADVICE.search(last) or ARGPARSES.search(last), last
     command = typed.split()[0] if typed and not typed.startswith(("-", "fly")) else ""
     assert usage[0].startswith(f"usage: nero {command}".rstrip()), usage[0]
     assert last.startswith(f"nero {command}".rstrip() + ": error: "), last
@@ -182,7 +187,9 @@ def test_usage(typed, message, capsys):
 @each(REFUSED)
 def test_refused(typed, message, capsys):
     assert main(shlex.split(typed)) == 2
-    assert_one_line(typed, message, capsys.readouterr().err)
+    error = capsys.readouterr().err
+    assert_one_line(typed, message, error)
+    assert ADVICE.search(error), error
 
 
 @each(USERS_CODE)

@@ -1,10 +1,12 @@
 """The names in which `wrong_uses_of_optimizers` and `wrong_uses_of_functions` are written.
 
-Each row of those tables is an expression, as a user might type it, and a pattern that the message must
-match: the name of the argument. Statements are spelt as calls of the helpers below.
+Each row of those tables is an expression, as a user might type it; what it raises, or how it warns; and a
+pattern that the message must match: the name of the argument, and for most what to do. `ADVICE` is what
+every message must match. Statements are spelt as calls of the helpers below.
 """
 
-from typing import Any
+import re
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,15 @@ from nero.baselines import Fromage, Lamb, Lars, Madam
 from nero.layout import BIAS, Layout, hidden_matrices, infer_layouts, neurons
 from nero.tools.plan.mesh import Ranks, parse_ranks
 from nero.tools.plan.simulate import plan
+
+WrongUse: TypeAlias = tuple[str, type[Exception], str]
+"""What was written, the error or warning, and a pattern of its message."""
+
+VERBS = "ask|attach|build|call|convert|give|leave|load|make|pass|put|run|see|set|start|train|use"
+ADVICE = re.compile(
+    rf"\bmust\b|did you mean|is called|the (?:options|names|roles) are|[:;,] (?:or )?(?:{VERBS})\b"
+)
+"""How messages say what to do: what must be, what there is, or an order."""
 
 
 class Odd(nn.Module):

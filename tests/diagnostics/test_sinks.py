@@ -222,5 +222,3 @@ def test_whoever_wants_the_error_gets_it():
     assert monitor.last_report.step == 1
     with pytest.raises(OSError, match="still no space left"):
         monitor.close()
-    with pytest.raises(ValueError, match='on_error must be "warn" or "raise", but is \'ignore\''):
-        TurningMonitor(optimizer, on_error="ignore")

@@ -262,14 +262,6 @@ class TestOverrides:
         row = describe(layer, overrides=[("weight", {"num_groups": 2})]).rows[0]
         assert (row.num_neurons, row.fan_in) == (8, 36)
 
-    def test_a_pattern_that_matches_nothing_is_an_error(self):
-        with pytest.raises(LayoutError, match=r"'head\.\*' matches no parameter.*0\.weight"):
-            param_groups(self.model(), overrides=[("head.*", {"lr": 0.1})])
-
-    def test_a_pattern_behind_a_wider_one_is_an_error(self):
-        with pytest.raises(LayoutError, match="earlier pattern"):
-            param_groups(self.model(), overrides=[("*", {}), ("0.weight", {"lr": 0.1})])
-
     @pytest.mark.parametrize(
         "options",
         [{"role": "gain", "neuron_dims": (0,)}, {"role": "synapse"}, {"neuron_dims": (5,)}],

@@ -10,9 +10,7 @@ from nero import (
     NORM_ONLY,
     UNCONSTRAINED,
     Balanced,
-    Nero,
     param_groups,
-    project_,
 )
 from nero.baselines import Lamb, Madam
 from nero.functional import is_balanced
@@ -125,32 +123,6 @@ def test_checkpoints_are_those_of_the_wrapped_optimiser():
     Lamb(param_groups(model())).load_state_dict(optimizer.state_dict())
 
 
-@pytest.mark.parametrize(
-    "make", [Nero, lambda m: Balanced(torch.optim.SGD(m.parameters(), lr=0.1))]
-)
-def test_refuses_what_is_balanced_already(make):
-    with pytest.raises(TypeError, match="carries its own constraint"):
-        Balanced(make(model()))
-
-
-def test_project_repairs_averaged_weights():
-    net = model()
-    optimizer = Nero(net)
-    average = torch.optim.swa_utils.AveragedModel(net)
-    for _ in range(20):
-        train(net, optimizer, 5)
-        average.update_parameters(net)
-    averaged = average.module[0].weight
-    assert (averaged.norm(dim=1) < 1 - 1e-4).all()
-    project_(average.module.requires_grad_(False))  # averages are often frozen
-    assert is_balanced(averaged, fan_in_dims=(1,)).all()
-
-
-def test_project_to_initial_norms_is_an_error():
-    with pytest.raises(ValueError, match="names no norm to project to"):
-        project_(model(), constraint="initial")
-
-
 def test_madam_is_bound_by_the_weights_that_it_trains():
     layer = nn.Linear(100, 50, bias=False)
     nn.init.normal_(layer.weight, std=0.01)
@@ -176,8 +148,3 @@ def test_checkpoint_of_the_wrapped_optimiser_alone_leaves_layout_and_constraint(
     (group,) = optimizer.param_groups
     assert group["lr"] == 0.5
     assert (group["neuron_dims"], group["constraint"]) == ((1,), "norm")
-
-
-def test_project_refuses_a_bare_tensor():
-    with pytest.raises(TypeError, match="put a single one into a list"):
-        project_(nn.Linear(5, 3).weight)

@@ -54,11 +54,6 @@ def test_small_rates_that_were_meant_draw_no_hint():
     Nero(model).load_state_dict(optimizer.state_dict())
 
 
-def test_gain_penalty_without_gains_is_a_warning():
-    with pytest.warns(UserWarning, match="gain_penalty has no effect"):
-        Nero([*nn.LayerNorm(3).parameters()], gain_penalty=0.1)
-
-
 def test_options_differ_per_group():
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     optimizer = Nero(
@@ -82,30 +77,6 @@ def test_describe_counts_no_state_for_frozen_parameters():
     optimizer = Nero(model)
     held = sum(t.nbytes for state in optimizer.state.values() for t in state.values())
     assert describe(model).state_bytes == held
-
-
-def test_overrides_need_a_model():
-    with pytest.raises(TypeError, match="pass the model"):
-        Nero([*nn.Linear(3, 2).parameters()], overrides=[("weight", {"lr": 0.1})])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weight_decay": 0.1}, "weight_decay must be 0 but is 0.1"),
-        ({"beta": 1.0}, "Invalid beta value: 1.0"),
-        ({"bias_scale": 0.0}, "Invalid bias_scale value: 0.0"),
-        ({"gain_penalty": -1.0}, "Invalid gain_penalty value: -1.0"),
-        ({"nonfinite": "ignore"}, "nonfinite must be one of"),
-        ({"constraint": "cube"}, "constraint must be a Sphere or one of"),
-        ({"lr": -1.0}, "Invalid learning rate: -1.0"),
-        ({"lr": float("nan")}, "Invalid learning rate: nan"),
-    ],
-    ids=str,
-)
-def test_bad_options_are_errors_that_say_what_to_do(options, message):
-    with pytest.raises(ValueError, match=message):
-        Nero(nn.Linear(3, 2), **options)
 
 
 @pytest.mark.parametrize("number", [np.float64, np.float32])
@@ -134,20 +105,6 @@ def test_groups_do_not_share_a_tensor_learning_rate():
         assert [group["lr"].item() for group in each.param_groups] == [pytest.approx(0.001)] * 3
 
 
-def test_the_checkpoint_of_another_optimizer_is_refused():
-    layer = nn.Linear(4, 3)
-    adam = torch.optim.Adam(layer.parameters())
-    layer(torch.ones(2, 4)).sum().backward()
-    adam.step()
-    with pytest.raises(ValueError, match=r"no .* for it, only \['exp_avg', 'exp_avg_sq', 'step'\]"):
-        Nero(layer.parameters()).load_state_dict(adam.state_dict())
-
-
-def test_a_misspelt_override_is_an_error():
-    with pytest.raises(TypeError, match="sets constrain, learning_rate, which is no option"):
-        Nero(nn.Linear(4, 3), overrides={"weight": {"constrain": "none", "learning_rate": 5}})
-
-
 def test_compiled_by_inductor_it_takes_the_same_steps():
     torch.manual_seed(0)
     eager, compiled = (nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)) for _ in range(2))
@@ -163,23 +120,6 @@ def test_compiled_by_inductor_it_takes_the_same_steps():
     for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
         # Inductor fuses multiplications and additions, and so rounds some of them once less.
         torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
-
-
-def test_fused_true_insists_and_explains():
-    with pytest.raises(
-        ValueError, match=r"no fused kernel can update `weight`: it is torch\.float64"
-    ):
-        Nero(nn.Linear(3, 2).double(), fused=True)
-
-
-def test_foreach_true_warns():
-    with pytest.warns(UserWarning, match="foreach=True has no effect"):
-        Nero(nn.Linear(3, 2), foreach=True)
-
-
-def test_only_real_parameters_can_turn():
-    with pytest.raises(TypeError, match="only real floating-point"):
-        Nero([nn.Parameter(torch.ones(3, 3, dtype=torch.complex64))])
 
 
 def resnet50():

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-import nero
 from nero.theory import (
     Spheres,
     WeightSpace,
@@ -134,7 +133,7 @@ def test_more_solutions_than_fit_are_refused():
     )
     assert everything == pytest.approx(0, abs=1e-12)
     with pytest.raises(
-        ValueError, match=r"do not fit: without intersecting, there are at most exp"
+        ValueError, match=r"do not fit without intersecting: .* must be at most 2\.7"
     ):
         log_version_space(space, angle_rad=math.pi / 4, log_solutions=math.log(17))
 
@@ -197,37 +196,3 @@ class TestWeightSpace:
         with torch.device("meta"):
             model = nn.Linear(4096, 4096, bias=False)
         assert weight_space(model).num_dims == 4096 * 4094
-
-    def test_says_what_is_wrong(self):
-        with pytest.raises(ValueError, match="no parameter of the model has neurons on a sphere"):
-            weight_space(nn.LayerNorm(3))
-        with pytest.raises(ValueError, match="leaves the norm free"):
-            Spheres(3, 4, nero.UNCONSTRAINED)
-        with pytest.raises(ValueError, match="3 neurons of fan-in 1"):
-            Spheres(3, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_samples": 1}, "num_samples must be a finite number from 2 on, but is 1"),
-        ({"num_samples": math.nan}, "num_samples must be a finite number from 2 on, but is nan"),
-        ({"num_samples": math.inf}, "num_samples must be a finite number from 2 on, but is inf"),
-        ({"delta": 0.0}, "delta must be above 0"),
-        ({"log_measure": 0.1}, "no measure is above one"),
-        ({"log_measure": math.nan}, "no measure is above one"),
-    ],
-)
-def test_says_what_is_wrong(arguments, message):
-    options = {"log_measure": -1.0, "num_samples": 100, "delta": 0.05} | arguments
-    with pytest.raises(ValueError, match=message):
-        pac_bayes_bound(options.pop("log_measure"), **options)
-
-
-def test_a_version_space_of_measure_zero_never_has_enough_samples():
-    with pytest.raises(ValueError, match="infinitely many"):
-        samples_needed(-math.inf)
-    with pytest.raises(ValueError, match="below must be above 0"):
-        samples_needed(-1.0, below=0.0)
-    with pytest.raises(ValueError, match="below must be above 0, but is nan"):
-        log_solutions_needed(-1.0, num_samples=10, below=math.nan)

@@ -271,25 +271,6 @@ def test_prints_a_table():
     assert "before the step" in printed
 
 
-@pytest.mark.parametrize(
-    ("update", "options", "message"),
-    [
-        ({"2.wieght": torch.zeros(5, 8)}, {}, "no parameter `2.wieght`; the names are: 0.weight"),
-        ({"2.weight": torch.zeros(8, 5)}, {}, r"`2.weight` has the shape \(5, 8\)"),
-        ({"2.bias": torch.zeros(5)}, {}, "names no parameter whose role"),
-        (
-            {"2.weight": torch.zeros(5, 8)},
-            {"num_points": 0},
-            "num_points must be a whole number from 1 on",
-        ),
-    ],
-)
-def test_says_what_is_wrong(update, options, message):
-    model, loss_fn = small_problem()
-    with pytest.raises(ValueError, match=message):
-        relative_trust(model, loss_fn, update, **options)
-
-
 def test_says_what_is_wrong_with_the_loss():
     model, _ = small_problem()
     update = {"2.weight": torch.zeros(5, 8)}

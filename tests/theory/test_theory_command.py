@@ -61,20 +61,3 @@ def test_says_what_has_no_answer(run):
         run([*ASKED, "--log-k=-inf"])
     with pytest.raises(CommandError, match="no parameter of the model"):
         run([*ASKED, "--constraint", "none"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["m:f", "--n", "1", "--alpha", "0.1"], "'1' is not a whole number from 2"),
-        (["m:f", "--n", "9" * 400, "--alpha", "0.1"], "999...' is not a whole number from 2"),
-        (["m:f", "--n", "10", "--alpha", "4"], "not an angle in radians"),
-        (["m:f", "--n", "10", "--alpha", "five"], "not an angle in radians"),
-        ([*ASKED, "--delta", "0"], "not a proportion"),
-        (["m:f", "--n", "10"], "required: --alpha"),
-    ],
-)
-def test_refuses_bad_options(run, arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        run(arguments)
-    assert message in capsys.readouterr().err

@@ -14,14 +14,17 @@ def real_number(name: str, value: Any) -> Any:
         >>> from nero.core.arguments import real_number
         >>> real_number("lr", "0.01")
         Traceback (most recent call last):
-        TypeError: lr must be a number, not '0.01'
+        TypeError: lr must be a number, not '0.01': use float(...), and 1.0e-3 in YAML, not 1e-3
     """
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | Real):
-        raise TypeError(f"{name} must be a number, not {_shown(value)}")
+        hint = ": use float(...), and 1.0e-3 in YAML, not 1e-3" if isinstance(value, str) else ""
+        raise TypeError(f"{name} must be a number, not {_shown(value)}{hint}")
     if isinstance(value, int) and abs(value) > sys.float_info.max:
-        raise ValueError(f"{name} is too large: it has {value.bit_length():,} bits")
+        raise ValueError(
+            f"{name} is too large: it has {value.bit_length():,} bits, and must fit into 1,024"
+        )
     return value
 
 
@@ -46,7 +49,8 @@ def check_real(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} must be a tensor, not {_shown(tensor)}")
     if not tensor.is_floating_point():
         raise TypeError(
-            f"{name} is {tensor.dtype}; only real floating-point parameters can be turned"
+            f"{name} is {tensor.dtype}; only real floating-point parameters can be turned: convert it, or "
+            "leave it out"
         )
 
 
@@ -57,7 +61,7 @@ def check_alike(**tensors: Any) -> None:
         check_real(name, tensor)
         if tensor.shape != shape:
             raise ValueError(
-                f"{name} has the shape {tuple(tensor.shape)}, but {first} has {tuple(shape)}"
+                f"{name} has the shape {tuple(tensor.shape)}, but must have that of {first}, {tuple(shape)}"
             )
 
 
@@ -68,7 +72,7 @@ def check_fan_in_dims(fan_in_dims: Any, ndim: int) -> None:
         >>> from nero.core.arguments import check_fan_in_dims
         >>> check_fan_in_dims((2,), ndim=2)
         Traceback (most recent call last):
-        ValueError: fan_in_dims (2,) are not those of a tensor with 2 dims
+        ValueError: fan_in_dims (2,) must be different dims of a tensor that has 2, from 0 to 1
     """
     is_dims = isinstance(fan_in_dims, tuple | list) and len(fan_in_dims) > 0
     if not is_dims or not all(isinstance(d, int) for d in fan_in_dims):
@@ -78,7 +82,8 @@ def check_fan_in_dims(fan_in_dims: Any, ndim: int) -> None:
     in_range = all(-ndim <= d < ndim for d in fan_in_dims)
     if not in_range or len({d % ndim for d in fan_in_dims}) < len(fan_in_dims):
         raise ValueError(
-            f"fan_in_dims {tuple(fan_in_dims)} are not those of a tensor with {ndim} dims"
+            f"fan_in_dims {tuple(fan_in_dims)} must be different dims of a tensor that has {ndim}, from 0 "
+            f"to {ndim - 1}"
         )
 
 

@@ -76,7 +76,7 @@ class Layout:
         if (self.neuron_dims is None) != (self.role not in NEURON_ROLES):
             raise LayoutError(
                 f"a parameter with role {self.role!r} cannot have neuron_dims {self.neuron_dims!r}: "
-                "neurons need them, and nothing else has them"
+                "neurons need them, and nothing else has them; set both role and neuron_dims, or neither"
             )
         if self.neuron_dims is not None and not _are_dims(self.neuron_dims):
             raise LayoutError(f"neuron_dims must be a tuple of dims, not {self.neuron_dims!r}")
@@ -85,7 +85,10 @@ class Layout:
                 f"num_groups must be a whole number from 1 on, not {self.num_groups!r}"
             )
         if self.num_groups > 1 and (self.neuron_dims is None or 0 in self.neuron_dims):
-            raise LayoutError("num_groups cuts dim 0 into fan-ins, so dim 0 cannot index neurons")
+            raise LayoutError(
+                "num_groups cuts dim 0 into fan-ins, so dim 0 cannot index neurons: leave it out of "
+                "neuron_dims, or leave num_groups at 1"
+            )
 
     def at(self, shape: Sequence[int]) -> "Neurons":
         """Apply the layout to a parameter of this shape."""
@@ -93,9 +96,14 @@ class Layout:
         if self.neuron_dims is None:
             return Neurons(self.role, None, 1, (), 1, shape)
         if any(not -len(shape) <= d < len(shape) for d in self.neuron_dims):
-            raise LayoutError(f"neuron_dims {self.neuron_dims} do not fit shape {shape}")
+            raise LayoutError(
+                f"neuron_dims {self.neuron_dims} do not fit shape {shape}: they must be different dims "
+                f"from 0 to {len(shape) - 1}"
+            )
         if groups > 1 and shape[0] % groups:
-            raise LayoutError(f"{groups} groups do not divide shape {shape}")
+            raise LayoutError(
+                f"{groups} groups do not divide shape {shape}: they must divide dim 0"
+            )
         neuron_dims = tuple(sorted({d % len(shape) for d in self.neuron_dims}))
         dims = tuple(d for d in range(len(shape)) if d not in neuron_dims)
         fan_in = math.prod([shape[d] for d in dims]) // groups

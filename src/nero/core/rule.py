@@ -139,15 +139,17 @@ def _check_update(
         check_fan_in_dims(neurons.fan_in_dims, weight.ndim)
     shape = [1 if d in neurons.fan_in_dims else n for d, n in enumerate(weight.shape)]
     if math.prod(shape) != neurons.num_neurons:
-        raise ValueError(f"neurons of another shape than weight, {tuple(weight.shape)}: {neurons}")
+        raise ValueError(
+            f"neurons must be those of weight's shape, {tuple(weight.shape)}, but are {neurons}"
+        )
     for key in ("exp_avg_norm", "scale", "radius", "exp_avg"):
         if not STATE[key].exists(neurons, hyper):
             continue
         if not isinstance(state, Mapping) or not isinstance(state.get(key), Tensor):
-            raise ValueError(f"state has no {key}, which these neurons and options need")
+            raise ValueError(f"state must have {key}, which these neurons and options need")
         if STATE[key].shape == "per neuron" and list(state[key].shape) != shape:
             raise ValueError(
-                f"state's {key} has the shape {tuple(state[key].shape)}, not {tuple(shape)}"
+                f"state's {key} must have the shape {tuple(shape)}, not {tuple(state[key].shape)}"
             )
         if STATE[key].shape == "per element":
             check_alike(**{"weight": weight, f"state's {key}": state[key]})
@@ -446,7 +448,7 @@ def bias_correction(beta: float, step: int | Tensor) -> float | Tensor:
     if isinstance(step, Tensor):
         return -torch.expm1(step.to(sum_dtype(step)) * log_beta)
     if not real_number("step", step) >= 1:
-        raise ValueError(f"step counts from 1, but is {step}")
+        raise ValueError(f"step counts from 1, so it must be 1 or more, but is {step}")
     return -math.expm1(step * log_beta)
 
 

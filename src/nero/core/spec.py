@@ -24,6 +24,7 @@ Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
 NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
 Direction: TypeAlias = Literal["gradient", "polar"]
 PROPAGATE = NONFINITE.index("propagate")
+_RATES = "lr must be finite and at least 0"
 
 
 # --- readers: each takes the name and the value of an option, and returns the value or refuses it ---
@@ -41,7 +42,8 @@ def unit_intervals(name: str, values: Any) -> Any:
     for index, value in enumerate(values):
         if not 0 <= real_number(f"{name}[{index}]", value) < 1:
             raise ValueError(
-                f"Invalid {name.removesuffix('s')} parameter at index {index}: {value}"
+                f"Invalid {name.removesuffix('s')} parameter at index {index}: {value}; it must be in "
+                "[0, 1)"
             )
     return values
 
@@ -88,9 +90,9 @@ def learning_rate(name: str, value: Any) -> Any:
         if value.is_complex():
             raise TypeError(f"{name} must be a real number, not {value.dtype}")
         if value.device.type == "cpu" and not 0 <= value.item() < math.inf:
-            raise ValueError(f"Invalid learning rate: {value.item()}")
+            raise ValueError(f"Invalid learning rate: {value.item()}; {_RATES}")
     elif not 0 <= real_number(name, value) < math.inf:
-        raise ValueError(f"Invalid learning rate: {value}")
+        raise ValueError(f"Invalid learning rate: {value}; {_RATES}")
     return value
 
 

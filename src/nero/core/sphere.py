@@ -135,7 +135,9 @@ def as_constraint(value: "Sphere | str | Mapping[str, Any]") -> Sphere:
     if isinstance(value, Mapping):
         unknown = [key for key in value if key not in ("radius", "centre")]
         if unknown:
-            raise TypeError(f"constraint has {unknown[0]!r}, but a Sphere has radius and centre")
+            raise TypeError(
+                f"constraint has {unknown[0]!r}, but a Sphere has radius and centre: give only those"
+            )
         return Sphere(**value)
     raise TypeError(f"constraint must be a Sphere or its name, not {type(value).__name__}")
 
@@ -250,7 +252,9 @@ def target_radius(constraint: Sphere, radius: Tensor | None) -> float | Tensor |
     if constraint.radius == "sqrt_dim":
         raise ValueError('Sphere(radius="sqrt_dim") needs a fan-in: see Sphere.with_norm')
     if radius is None:
-        raise ValueError('Sphere(radius="initial") needs the radius of each neuron')
+        raise ValueError(
+            'Sphere(radius="initial") needs the radius of each neuron: give radius=, one number for each'
+        )
     return radius
 
 
@@ -259,7 +263,7 @@ def _target(constraint: Sphere, radius: Tensor | None, norm: Tensor) -> float | 
     shape = getattr(target, "shape", norm.shape)
     if any(n not in (1, m) for n, m in zip(reversed(shape), reversed(norm.shape), strict=False)):
         raise ValueError(
-            f"radius has the shape {tuple(shape)}, but one number per neuron has {tuple(norm.shape)}"
+            f"radius has the shape {tuple(shape)}, but must have one number per neuron: {tuple(norm.shape)}"
         )
     return target
 

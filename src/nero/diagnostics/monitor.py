@@ -91,19 +91,24 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         on_error: Literal["warn", "raise"] = "warn",
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"TurningMonitor watches an optimizer, not {kind_of(optimizer)}")
+            raise TypeError(
+                f"TurningMonitor watches an optimizer, not {kind_of(optimizer)}: pass the one that "
+                "trains the model"
+            )
         every = whole_number("every", every, smallest=1)
         if max_layers is not None:
             max_layers = whole_number("max_layers", max_layers, smallest=1)
         if too_far is not None and not real_number("too_far", too_far) > 0:
-            raise ValueError(f"too_far is an angle in radians above 0, but is {too_far}")
+            raise ValueError(f"too_far must be an angle in radians above 0, but is {too_far}")
         if on_error not in ("warn", "raise"):
             raise ValueError(f'on_error must be "warn" or "raise", but is {on_error!r}')
         if not isinstance(sinks, Sequence):
             raise TypeError(f"sinks must be a list of sinks, not {kind_of(sinks)}")
         for sink in sinks:
             if isinstance(sink, type) or not isinstance(sink, Sink):
-                raise TypeError(f"sinks has {kind_of(sink)}, which is no object with write(report)")
+                raise TypeError(
+                    f"sinks has {kind_of(sink)}, but each must be an object with write(report)"
+                )
         every_rank = flag("every_rank", every_rank)
         self.optimizer = innermost(optimizer)
         self.model = model
@@ -123,7 +128,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
                 "attach to Balanced, to see where they end"
             )
         if not self._watched():
-            warn_user("this optimizer has no parameter with neurons to watch")
+            warn_user("this optimizer has no parameter with neurons to watch; pass the model too")
         # A compiled step must not compile the monitor with it.
         before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
@@ -155,7 +160,8 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         """Go on as the monitor that was saved would have."""
         if not isinstance(state_dict, Mapping) or not {"step", "position"} <= state_dict.keys():
             raise ValueError(
-                "this state_dict is not that of a monitor, which has step and position"
+                "this state_dict is not that of a monitor, which has step and position: pass what "
+                "monitor.state_dict() returned"
             )
         self.step, self._position = (
             whole_number(key, state_dict[key], smallest=0) for key in ("step", "position")
@@ -206,7 +212,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
             if not is_known:
                 warn_user(
                     f"the sink {name} raised {error!r}: it gets no more reports, and training goes on; "
-                    'TurningMonitor(..., on_error="raise") would have stopped here'
+                    'set on_error="raise" to stop instead'
                 )
 
     def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:

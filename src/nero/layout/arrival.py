@@ -65,7 +65,8 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
     for found, _, options in resolve(model, overrides, example):
         if options:
             raise TypeError(
-                f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}"
+                f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}; "
+                "give that to the optimizer"
             )
         setattr(found.param, _MARK, found.layout)
         setattr(found.param, _OUTPUT_MARK, found.is_output)
@@ -131,8 +132,10 @@ def _split(
 ) -> list[dict[str, Any]]:
     """Split a group by what is known of its parameters' layouts."""
     params = group.get("params")
-    if any(key in group for key in LAYOUT_KEYS) or params is None or isinstance(params, set):
-        return [group]  # it says itself, or will be refused
+    if params is None or isinstance(params, set | nn.Module):
+        return [group]  # it will be refused
+    if any(key in group for key in LAYOUT_KEYS):
+        return [group]  # it says itself
     known = _of_model(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
     parts: dict[tuple[Layout | None, bool], list[Any]] = {}

@@ -9,7 +9,7 @@ from torch import nn
 from nero.core.arguments import check_real
 from nero.core.neurons import NEURON_ROLES
 from nero.core.presets import PresetName, find_preset
-from nero.core.spec import STATE, Hyper
+from nero.core.spec import STATE, Hyper, learning_rate
 from nero.core.sphere import Sphere
 from nero.layout.groups import Overrides, resolve
 from nero.layout.infer import NamedLayout
@@ -117,6 +117,7 @@ def describe(
         raise TypeError(
             f"describe got an unknown option {name!r}; the options are {', '.join(known)}"
         )
+    learning_rate("lr", options.get("lr", 0.0))
     chosen = find_preset(preset)
     given = options if constraint is None else {**options, "constraint": constraint}
     defaults = {**Hyper._field_defaults, **chosen.options}

@@ -85,6 +85,7 @@ def _warn_of_failure(found: Sequence[NamedLayout], observation: Observation) -> 
         else "nothing is missing"
     )
     warn_user(
-        f"the forward pass on the example stopped early ({observation.error}); {what}",
+        f"the forward pass on the example stopped early ({observation.error}); {what}: "
+        "pass what the model is called with",
         LayoutWarning,
     )

@@ -35,13 +35,14 @@ def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
         >>> print(nero.describe(InOut()).rows[0].num_neurons)
         20
     """
-    if not isinstance(module, str) and not (
-        isinstance(module, type) and issubclass(module, nn.Module)
-    ):
+    is_dotted = isinstance(module, str) and "." in module
+    if not is_dotted and not (isinstance(module, type) and issubclass(module, nn.Module)):
         raise TypeError(f"module must be a class of modules or its dotted name, not {module!r}")
     if not isinstance(rules, Mapping) or not rules:
         raise ValueError(f"rules must name at least one parameter, but are {rules!r}")
     for name, rule in rules.items():
+        if not isinstance(name, str):
+            raise TypeError(f"rules must go by the names of parameters, not by {name!r}")
         if not isinstance(rule, Layout) and not callable(rule):
             raise TypeError(f"rules say {rule!r} of {name!r}, which must be a Layout or a function")
     _RULES[module] = dict(rules)
@@ -62,7 +63,7 @@ def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
                     layout = rule if isinstance(rule, Layout) else rule(module)
                     if not isinstance(layout, Layout):
                         raise TypeError(
-                            f"the rule of {key} for {name!r} returned {layout!r}, no Layout"
+                            f"the rule of {key} for {name!r} must return a Layout, not {layout!r}"
                         )
                     return layout, shown_name(module)
     return None

@@ -13,7 +13,7 @@ from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sphere import Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
-from nero.optim.checkpoint import INITIAL_NORMS, check_state_dict, matched_by_name
+from nero.optim.checkpoint import INITIAL_NORMS, check_groups, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_, ranks_share
@@ -72,11 +72,17 @@ class Balanced(Optimizer):
 
     def __init__(self, optimizer: Optimizer, constraint: Sphere | str = DEFAULT) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"Balanced wraps an optimizer, not {kind_of(optimizer)}")
+            raise TypeError(
+                f"Balanced wraps an optimizer, not {kind_of(optimizer)}: build one first, such as "
+                "torch.optim.SGD(nero.param_groups(model))"
+            )
         if isinstance(optimizer, Balanced | Nero):
-            raise TypeError(f"{type(optimizer).__name__} carries its own constraint already")
+            raise TypeError(
+                f"{type(optimizer).__name__} has its own constraint already: use it as it is, or pass it "
+                "another constraint="
+            )
         if getattr(optimizer, "_is_balanced", False):
-            raise ValueError("this optimizer is wrapped by another Balanced already")
+            raise ValueError("this optimizer is wrapped by another Balanced already: use that one")
         # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimiser's.
         self.optimizer = optimizer
         self.constraint = as_constraint(constraint)
@@ -111,6 +117,7 @@ class Balanced(Optimizer):
         check_state_dict(state_dict)
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
         groups = matched_by_name(state_dict["param_groups"], self.param_groups)
+        check_groups(groups, self.param_groups)
         self.optimizer.load_state_dict({**state_dict, "param_groups": groups})
         for group, kept in zip(self.param_groups, own, strict=True):
             group.update({k: v for k, v in kept.items() if k in LAYOUT_KEYS or k not in group})

@@ -30,6 +30,7 @@ from nero.optim.checkpoint import (
     restored_state,
 )
 from nero.optim.checks import (
+    advice_to_torchs_errors,
     check_has_params,
     check_overrides,
     check_param,
@@ -111,7 +112,8 @@ class RelativeOptimizer(Optimizer):
                 self._names = tuple(name for name, _ in model.named_parameters())
         groups = as_groups(params, overrides, example, self._options_of_outputs(defaults))
         self._is_building = True
-        super().__init__(groups, defaults)
+        with advice_to_torchs_errors():
+            super().__init__(groups, defaults)
         self._is_building = False
         warn_untrainable(self.param_groups)
         self._prepare_groups(self.param_groups)
@@ -184,7 +186,8 @@ class RelativeOptimizer(Optimizer):
             for part in with_layouts([param_group], of_outputs) if is_group else [param_group]:
                 if is_group:
                     part = {**self._role_options(part), **part}
-                super().add_param_group(named_like(self.param_groups, part))
+                with advice_to_torchs_errors():
+                    super().add_param_group(named_like(self.param_groups, part))
                 group = self.param_groups[-1]
                 warn_ignored(group, self.option_hints)
                 self._check_group(group)
@@ -273,7 +276,7 @@ class RelativeOptimizer(Optimizer):
             check_state_dict(state_dict)
             saved = named_by_order(state_dict["param_groups"], self._names)
             saved = matched_by_name(saved, self.param_groups)
-            check_origin(saved, state_dict["state"], self.state_specs, type(self))
+            check_origin(saved, state_dict["state"], type(self))
             check_groups(saved, self.param_groups)
             pairs = [*zip(self.param_groups, saved, strict=True)]
             merged = [merged_group(group, saved_group) for group, saved_group in pairs]

@@ -13,6 +13,10 @@ from nero.core.spec import StateSpec
 from nero.core.sphere import as_constraint
 
 Group = dict[str, Any]
+_PASS = "pass what optimizer.state_dict() returned"
+_ANEW = "load the model's weights alone, and start the optimizer anew"
+_TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
+"""Options that others have too, so that they tell nothing."""
 INITIAL_NORMS = "initial_norms"
 """Where `Balanced` keeps, in a group, the norms of its parameters' neurons, one tensor per parameter."""
 
@@ -20,7 +24,10 @@ INITIAL_NORMS = "initial_norms"
 def check_mapping(state_dict: Any) -> None:
     """Raise unless this can be a state dict; hooks may still change what is in it."""
     if not isinstance(state_dict, Mapping):
-        raise TypeError(f"state_dict must be that of an optimizer, not {kind_of(state_dict)}")
+        first = ": load the file first, torch.load(path)" if isinstance(state_dict, str) else ""
+        raise TypeError(
+            f"state_dict must be what optimizer.state_dict() returned, not {kind_of(state_dict)}{first}"
+        )
 
 
 def check_state_dict(state_dict: Any) -> None:
@@ -30,31 +37,36 @@ def check_state_dict(state_dict: Any) -> None:
         if key not in state_dict:
             shown = ", ".join(repr(k) for k in [*state_dict][:3]) or "nothing"
             raise ValueError(
-                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}"
+                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}: "
+                + _PASS
             )
     groups, states = state_dict["param_groups"], state_dict["state"]
     if not isinstance(groups, Sequence) or not all(isinstance(g, Mapping) for g in groups):
-        raise ValueError("this state_dict's param_groups are not a list of groups")
+        raise ValueError(f"this state_dict's param_groups are not a list of groups: {_PASS}")
     if not all(isinstance(group.get("params"), Sequence) for group in groups):
-        raise ValueError("a group of this state_dict's param_groups has no list of params")
+        raise ValueError(f"a group of this state_dict has no list of params: {_PASS}")
     if not isinstance(states, Mapping):
-        raise ValueError("this state_dict's state is not a mapping from parameters to their state")
+        raise ValueError(f"this state_dict's state is not a mapping: {_PASS}")
 
 
-def check_origin(
-    saved: Sequence[Group],
-    states: Mapping[Any, Any],
-    specs: Mapping[str, StateSpec],
-    optimizer: type,
-) -> None:
+def check_origin(saved: Sequence[Group], states: Mapping[Any, Any], optimizer: Any) -> None:
     """Raise if what was kept for a parameter has nothing of this optimiser that each of its kind has."""
+    options = {*optimizer.option_names} - _TORCHS_OPTIONS
+    for group in saved:
+        is_empty = not any(states.get(index) for index in group["params"])
+        if is_empty and options and not options & group.keys():
+            raise ValueError(
+                f"the checkpoint has no {min(options)} and no state, only {sorted(group)}; it is the "
+                f"checkpoint of another optimizer than {optimizer.__name__}: {_ANEW}"
+            )
+    specs: Mapping[str, StateSpec] = optimizer.state_specs
     own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
     for index in [index for group in saved for index in group["params"]]:
         state = states.get(index)
         if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
             raise ValueError(
                 f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
-                f"the checkpoint of another optimizer than {optimizer.__name__}"
+                f"the checkpoint of another optimizer than {optimizer.__name__}: {_ANEW}"
             )
 
 
@@ -149,7 +161,9 @@ def restored_state(
 ) -> dict[str, Tensor]:
     """Give fresh state the saved values, in its own dtypes."""
     if not isinstance(saved, Mapping):
-        raise ValueError(f"{name}: the checkpoint's state of it is {saved!r}, not a mapping")
+        raise ValueError(
+            f"{name}: the checkpoint's state of it is {saved!r}, not a mapping: {_PASS}"
+        )
     restored = dict(fresh)
     for key, tensor in fresh.items():
         # torch's flattened checkpoints have an empty dict for what was not saved.
@@ -158,17 +172,18 @@ def restored_state(
                 continue
             raise ValueError(
                 f"{name}: the checkpoint has no {key} for it, only {sorted(saved)}; is it the "
-                f"checkpoint of another optimizer than {optimizer.__name__}?"
+                f"checkpoint of another optimizer than {optimizer.__name__}? If so, start this one anew"
             )
         if not isinstance(saved[key], Tensor | int | float):
             raise ValueError(
-                f"{name}: the checkpoint's {key} is {saved[key]!r}, which is no number"
+                f"{name}: the checkpoint's {key} must be a tensor or a number, not {saved[key]!r}"
             )
         value = torch.as_tensor(saved[key])
         if value.shape != tensor.shape:
             raise ValueError(
                 f"{name}: the checkpoint's {key} has shape {tuple(value.shape)}, but this "
-                f"model's layout needs shape {tuple(tensor.shape)}"
+                f"model's layout needs shape {tuple(tensor.shape)}; load it into the model that it was "
+                "saved from, with the same overrides"
             )
         loaded = value.detach().to(tensor.device, tensor.dtype, copy=True)
         if loaded.stride() != tensor.stride() and not is_sharded(loaded):

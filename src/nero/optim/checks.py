@@ -2,11 +2,12 @@
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.arguments import check_real, kind_of
@@ -58,10 +59,41 @@ def check_params(params: Any) -> None:
         )
 
 
+@contextmanager
+def advice_to_torchs_errors() -> Iterator[None]:
+    """Add what to do to what torch says of parameters that it refuses."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        advice = next((a for said, a in _ADVICE.items() if said in str(error)), None)
+        if advice is None or advice in str(error):
+            raise
+        raise type(error)(f"{error}: {advice}") from None
+
+
+_ADVICE = {
+    "empty parameter list": "pass a model that has parameters, or a list of some",
+    "can only optimize Tensors": "pass a model as it is, or its model.parameters()",
+    "non-leaf Tensor": "pass the parameters that it was computed from",
+    "ordered collections": "put the parameters into a list",
+    "should be an iterable of Tensors": "put a single parameter into a list",
+    "param_group must be a dict": "give each group as {'params': [...], 'lr': ...}",
+    "in more than one parameter group": "leave each parameter in one of them",
+    "with/without names": "give all parameters as (name, parameter), or none",
+}
+"""What torch says, and what to do then."""
+
+
 def check_has_params(group: Any) -> None:
     """Raise if a param group does not say of which parameters it is; torch looks at the rest."""
+    if isinstance(group, Mapping) and isinstance(group.get("params"), nn.Module):
+        raise TypeError(
+            f"the 'params' of a group are {kind_of(group['params'])}, a module: give its parameters()"
+        )
     if isinstance(group, Mapping) and group.get("params") is None:
-        raise ValueError(f"a param group has no 'params', only {sorted(map(str, group))}")
+        raise ValueError(
+            f"a param group has no 'params', only {sorted(map(str, group))}: give it a list of parameters"
+        )
 
 
 def refuse_unknown(
@@ -83,7 +115,10 @@ def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
             (p, name) for p, name in members if not (p.is_floating_point() or p.is_complex())
         ]
         why = "".join(f"; {name} is {p.dtype}, which has no gradient" for p, name in integers[:1])
-        warn_user(f"no parameter requires a gradient, so steps will change nothing{why}")
+        warn_user(
+            f"no parameter requires a gradient, so steps will change nothing{why}; call requires_grad_() "
+            "on what is to be trained"
+        )
 
 
 def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
@@ -149,7 +184,7 @@ def warn_far(lr: float | Tensor) -> None:
     if float(lr) > MAX_USUAL_RAD:
         warn_user(
             f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
-            "can use: Nero's lr is an angle, and 0.01 is usual"
+            "can use: Nero's lr is an angle; use 0.01"
         )
 
 

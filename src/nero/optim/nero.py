@@ -100,6 +100,9 @@ class Nero(RelativeOptimizer):
         "eps": "nothing is divided by zero, so none is needed; leave it out",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
+        "amsgrad": "it is Adam's; leave it out",
+        "nesterov": "it is SGD's; pass momentum=, which looks a step ahead as Nesterov has it",
+        "dampening": "it is SGD's; leave it out",
     }
 
     def __init__(
@@ -126,6 +129,8 @@ class Nero(RelativeOptimizer):
         **unknown: NoReturn,
     ) -> None:
         warn_no_foreach(foreach)
+        if isinstance(beta, tuple | list):
+            raise TypeError(f"beta must be a number, not {beta!r}: {self.option_hints['betas']}")
         defaults = {
             **chosen(find_preset(preset), lr=lr, momentum=momentum, direction=direction),
             "preset": preset,
@@ -207,7 +212,8 @@ class Nero(RelativeOptimizer):
             distributed.check_placements(param, neurons, name)  # type: ignore[arg-type]
             if group["stochastic_rounding"]:
                 raise RuntimeError(
-                    f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet"
+                    f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet: "
+                    "leave it at False, or keep the weights in float32"
                 )
             if group["fused"] and param.is_cuda and distributed.fan_in_mesh_dims(param, neurons):
                 reason = "its neurons are cut, and ranks share them"
@@ -256,7 +262,7 @@ class Nero(RelativeOptimizer):
         if group["weight_decay"] != 0:
             names = group.get("param_names") or ["its first parameter"]
             raise ValueError(
-                f"weight_decay must be 0 but is {group['weight_decay']} in the group of {names[0]}: Nero "
+                f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: Nero "
                 "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
                 "regularise, see gain_penalty"
             )
@@ -338,7 +344,8 @@ class Nero(RelativeOptimizer):
         if first < len(params):
             name = name_at(self.param_groups, first)
             raise FloatingPointError(
-                f"the gradient of {name} is not finite{where}; nothing was updated"
+                f"the gradient of {name} is not finite{where}; nothing was updated: look into the loss, or "
+                'leave nonfinite="skip" to go on without such neurons'
             )
 
 

@@ -83,11 +83,11 @@ def check_names(model: nn.Module, named: Mapping[str, Tensor]) -> None:
             names = ", ".join(params)
             raise ValueError(f"the model has no parameter `{name}`; the names are: {names}")
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"`{name}` was given {kind_of(tensor)} instead of a tensor")
+            raise TypeError(f"the step of `{name}` must be a tensor, not {kind_of(tensor)}")
         if tensor.shape != params[name].shape:
             raise ValueError(
-                f"`{name}` has the shape {tuple(params[name].shape)}, but was given one of the "
-                f"shape {tuple(tensor.shape)}"
+                f"the step of `{name}` must have its shape, {tuple(params[name].shape)}, not "
+                f"{tuple(tensor.shape)}"
             )
         if is_sharded(params[name]):
             raise TypeError(f"`{name}` is sharded: gather the model in one process first")

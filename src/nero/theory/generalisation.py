@@ -82,7 +82,9 @@ def samples_needed(log_measure: float, *, delta: float = 0.05, below: float = 1.
     enough = 2
     while not is_enough(enough):
         if enough > 1e300:
-            raise ValueError("a version space of measure zero needs infinitely many samples")
+            raise ValueError(
+                "a version space of measure zero needs infinitely many samples: log_measure must be finite"
+            )
         enough *= 2
     # The right side falls with n, so that one number divides too few from enough.
     too_few = enough // 2
@@ -161,14 +163,14 @@ def log_version_space(
         )
     if not 0 <= real_number("log_solutions", log_solutions) < math.inf:
         raise ValueError(
-            f"log_solutions is the logarithm of a number from one on, so 0 or more, but is "
+            f"log_solutions is the logarithm of a number from one on, so it must be 0 or more, but is "
             f"{log_solutions!r}"
         )
     log_measure = log_solutions + space.log_measure(angle_rad, is_exact=True)
     if log_measure > 1e-9 + 1e-12 * log_solutions:  # rounding aside
         raise ValueError(
-            f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit: without "
-            f"intersecting, there are at most exp({log_solutions - log_measure:.6g})"
+            f"exp({log_solutions:.6g}) solutions of angle {angle_rad:g} do not fit without intersecting: "
+            f"log_solutions must be at most {log_solutions - log_measure:.6g}"
         )
     if is_exact:
         return min(log_measure, 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from nero.core.arguments import kind_of, whole_number
 from nero.core.neurons import NEURON_ROLES, ROLES
@@ -151,7 +151,9 @@ def relative_trust(
         if each.name in update and each.neurons.role in roles
     }
     if not weights:
-        raise ValueError(f"update names no parameter whose role is one of {tuple(roles)}")
+        raise ValueError(
+            f"update must name a parameter whose role is one of {tuple(roles)}; describe(model) lists them"
+        )
     steps = {name: update[name].detach() for name in weights}
 
     loss, grads = loss_and_gradients(model, loss_fn, weights)
@@ -194,10 +196,14 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
     check_model(model)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be one of torch's kind, not {kind_of(optimizer)}")
+    if isinstance(optimizer, LBFGS):
+        raise TypeError("optimizer must step without a closure, which LBFGS cannot: use another")
     params = dict(model.named_parameters())
     members = {*params.values()}
     if not any(param in members for group in optimizer.param_groups for param in group["params"]):
-        raise ValueError("the optimizer has no parameters of this model")
+        raise ValueError(
+            "the optimizer has no parameters of this model: pass the model that it was built for"
+        )
     # Copied together, so that the second optimiser holds the parameters of the second model.
     other_model, other_optimizer = copy.deepcopy((model, optimizer))
     others = dict(other_model.named_parameters())

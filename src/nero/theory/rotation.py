@@ -116,7 +116,9 @@ class TurnableNeurons:
             self._params[each.name] = each
             self._rotations[each.name] = Rotation(dims, each.sphere.centre)
         if not self._params:
-            raise ValueError("the model has no neurons that could be turned")
+            raise ValueError(
+                "the model has no neurons that could be turned: pass one that has layers"
+            )
         self.origin = self._views({name: p.param.detach() for name, p in self._params.items()})
         """The weights of the model."""
 
@@ -208,7 +210,9 @@ def _check_samples(inputs: Tensor, labels: Tensor) -> None:
             f"{tuple(labels.shape)} and {labels.dtype}"
         )
     if len(inputs) != len(labels):
-        raise ValueError(f"there are {len(inputs)} inputs, but {len(labels)} labels")
+        raise ValueError(
+            f"there are {len(inputs)} inputs, but {len(labels)} labels: give one label for each input"
+        )
 
 
 def _check_logits(logits: Tensor, labels: Tensor) -> None:

@@ -50,12 +50,13 @@ class Spheres:
             whole_number(name, getattr(self, name), smallest=0)
         if self.num_neurons < 1 or self.fan_in < 2:
             raise ValueError(
-                f"there is no sphere for {self.num_neurons} neurons of fan-in {self.fan_in}: it "
-                "takes one neuron or more, of fan-in two or more"
+                f"there is no sphere for {self.num_neurons} neurons of fan-in {self.fan_in}: it must be "
+                "one neuron or more, of fan-in two or more"
             )
         if self.constraint.radius is None:
             raise ValueError(
-                f"the constraint {str(self.constraint)!r} leaves the norm free: no sphere"
+                f"the constraint {str(self.constraint)!r} leaves the norm free: no sphere; use one that "
+                "fixes it, such as 'balanced'"
             )
 
     @property
@@ -151,5 +152,8 @@ def weight_space(
                 Spheres(each.neurons.num_neurons, each.neurons.fan_in, each.constraint, each.name)
             )
     if not spheres:
-        raise ValueError("no parameter of the model has neurons on a sphere")
+        raise ValueError(
+            "no parameter of the model has neurons on a sphere: pass one that has layers, and a constraint "
+            "that fixes their norm"
+        )
     return WeightSpace(tuple(spheres), tuple(left_out))

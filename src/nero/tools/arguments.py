@@ -63,7 +63,7 @@ def number_between(text: str, smallest: float, largest: float, what: str) -> flo
     except ValueError:
         value = math.nan
     if not smallest <= value <= largest:
-        raise CommandError(f"{text!r} is not {what}")
+        raise CommandError(f"{text!r} must be {what}")
     return value
 
 
@@ -75,7 +75,7 @@ def whole_number(smallest: int, largest: int = _LARGEST) -> Callable[[str], int]
         if digits.isdecimal() and len(digits) < 20 and smallest <= int(digits) <= largest:
             return int(digits)
         shown = text if len(text) < 30 else f"{text[:20]}..."
-        raise CommandError(f"{shown!r} is not a whole number from {smallest} to {largest:.0e}")
+        raise CommandError(f"{shown!r} must be a whole number from {smallest} to {largest:.0e}")
 
     return read
 
@@ -90,7 +90,7 @@ def names_of(known: Mapping[str, object]) -> Callable[[str], list[object]]:
 
     def read(name: str) -> str:
         if name not in known:
-            raise CommandError(f"{name!r} is none of {', '.join(known)}")
+            raise CommandError(f"{name!r} must be one of {', '.join(known)}")
         return name
 
     return list_of(read)
@@ -100,9 +100,11 @@ def output_file(text: str) -> str:
     """Read the path of a file to write, and check it before the work is done rather than after."""
     try:
         if Path(text).is_dir():
-            raise CommandError(f"{text!r} is a folder, not a file")
+            raise CommandError(f"{text!r} is a folder: give the name of a file in it")
         if not Path(text).parent.is_dir():
-            raise CommandError(f"there is no folder {str(Path(text).parent)!r}")
+            raise CommandError(f"there is no folder {str(Path(text).parent)!r}: make it first")
     except OSError as error:  # such as a name that is too long
-        raise CommandError(f"cannot write such a file: {error.strerror}") from error
+        raise CommandError(
+            f"cannot write such a file: {error.strerror}; give another name"
+        ) from error
     return text

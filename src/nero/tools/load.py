@@ -28,7 +28,9 @@ def load_model(
     build = known[target] if target in known else _find(target, known)
     model = build if isinstance(build, nn.Module) else _build(build, target)
     if not isinstance(model, nn.Module):
-        raise CommandError(f"{target} returned {type(model).__name__}, not a torch.nn.Module")
+        raise CommandError(
+            f"{target} returned {type(model).__name__}, but must return a torch.nn.Module"
+        )
     return model
 
 
@@ -47,34 +49,39 @@ def _find(target: str, known: Mapping[str, object]) -> object:
     if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         options = f"none of {', '.join(known)}, and " if known else ""
         raise CommandError(
-            f"{target!r} is {options}not of the form MODULE:CALLABLE, such as mypackage.models:resnet"
+            f"{target!r} is {options}not of the form MODULE:CALLABLE: give one such as "
+            "mypackage.models:resnet"
         )
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise CommandError(f"cannot import {module_name!r}: {error}") from error
+        raise CommandError(
+            f"cannot import {module_name!r}: {error}; run the command where Python finds it, or install it"
+        ) from error
     except (Exception, SystemExit) as error:
         raise ModelError(_blame(f"importing {module_name!r}", error)) from error
     try:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(f"{error}: give the name of a callable that it has") from error
     return found
 
 
 def _build(build: object, target: str) -> object:
     if not callable(build):
         raise CommandError(
-            f"{target} is {type(build).__name__}, which is neither callable nor a module"
+            f"{target} is {type(build).__name__}, neither callable nor a module: give one that is"
         )
     try:
         inspect.signature(build).bind()
     except ValueError:  # some builtins have no signature
         pass
     except TypeError as error:
-        raise CommandError(f"{target} cannot be called without arguments: {error}") from error
+        raise CommandError(
+            f"{target} cannot be called without arguments: {error}; give a function that needs none"
+        ) from error
     try:
         with torch.device("meta"):
             return build()

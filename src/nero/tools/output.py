@@ -19,7 +19,9 @@ def print_or_write(text: str, figures: dict[str, Any], path: str | None) -> None
         try:
             Path(path).write_text(packed + "\n")
         except OSError as error:
-            raise CommandError(f"cannot write {path}: {error.strerror}") from error
+            raise CommandError(
+                f"cannot write {path}: {error.strerror}; give another name"
+            ) from error
 
 
 @contextlib.contextmanager

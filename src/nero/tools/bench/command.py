@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> dict[str, Any]:
     """Measure every model with every number of threads; return what becomes JSON."""
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise CommandError("torch sees no CUDA device")
+        raise CommandError("torch sees no CUDA device: leave --device cpu")
     chosen = {name: competitors[name] for name in args.optimizers}
     # On a GPU the number of CPU threads hardly matters: once is enough.
     threads = args.threads if args.device == "cpu" else args.threads[-1:]

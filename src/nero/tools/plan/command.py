@@ -122,7 +122,9 @@ def plot(plans: Sequence[Plan], path: str | Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise CommandError(f"cannot write the picture {path}: {error}") from error
+        raise CommandError(
+            f"cannot write the picture {path}: {error}; give a name such as plan.png"
+        ) from error
 
 
 def figure_class() -> Any:

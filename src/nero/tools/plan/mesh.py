@@ -29,7 +29,7 @@ class Ranks:
                 )
         if self.size > MAX_RANKS:
             raise CommandError(
-                f"{self.size:,} ranks are too many: at most {MAX_RANKS:,} can be simulated"
+                f"{self.size:,} ranks are too many to simulate: give at most {MAX_RANKS:,}"
             )
 
     def __str__(self) -> str:
@@ -56,12 +56,12 @@ def parse_ranks(text: str) -> Ranks:
         match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d{1,99})\s*", part)
         if match is None:
             raise CommandError(
-                f"{part.strip()!r} in the mesh {text!r} is not of the form AXIS=SIZE, such as fsdp=8"
+                f"{part.strip()!r} in the mesh {text!r} must be of the form AXIS=SIZE, such as fsdp=8"
             )
         axis, size = match.groups()
         if axis not in AXES:
-            raise CommandError(f"{axis!r} in the mesh {text!r} is none of {', '.join(AXES)}")
+            raise CommandError(f"{axis!r} in the mesh {text!r} must be one of {', '.join(AXES)}")
         if axis in sizes:
-            raise CommandError(f"the mesh {text!r} names {axis} twice")
+            raise CommandError(f"the mesh {text!r} names {axis} twice: give one size for it")
         sizes[axis] = int(size)
     return Ranks(**sizes)

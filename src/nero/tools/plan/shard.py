@@ -48,7 +48,7 @@ def shard_(model: nn.Module, ranks: Ranks) -> nn.Module:
             for part in (*blocks(model), model):
                 fully_shard(part, mesh=shard_mesh)
         except ValueError as error:  # such as a scalar parameter
-            raise CommandError(str(error)) from error
+            raise CommandError(f"torch cannot cut the model, leave fsdp out: {error}") from error
     return model
 
 

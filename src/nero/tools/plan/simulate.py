@@ -88,7 +88,9 @@ def plan(
     optimizers = [*optimizers] if isinstance(optimizers, Iterable) else [optimizers]
     for each in optimizers:
         if each not in OPTIMIZERS:
-            raise CommandError(f"optimizers has {each!r}, which is none of {', '.join(OPTIMIZERS)}")
+            raise CommandError(
+                f"optimizers has {each!r}, but must be among {', '.join(OPTIMIZERS)}"
+            )
     with fake_ranks(ranks.size):
         on_progress("cutting")
         cut = shard_(_copied(model), ranks)
@@ -107,7 +109,9 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         return on_meta(copy.deepcopy(model))
     except Exception as error:
-        raise CommandError(f"the model cannot be copied: {error}") from error
+        raise CommandError(
+            f"the model cannot be copied: {error}; give one that copy.deepcopy can"
+        ) from error
 
 
 def step_cost(
@@ -176,7 +180,9 @@ def fake_ranks(world_size: int) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
-        raise CommandError("planning makes a process group of its own, but there is one already")
+        raise CommandError(
+            "planning makes a process group of its own: call destroy_process_group() before"
+        )
     # Torch advises on how to redistribute; what is counted here is what it does.
     advice = logging.getLogger("torch.distributed.tensor")
     level = advice.level

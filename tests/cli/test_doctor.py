@@ -33,7 +33,7 @@ def test_prints_json(capsys):
 def test_refuses_an_unknown_dtype(capsys):
     with pytest.raises(SystemExit):
         main(["doctor", "--dtypes", "int8"])
-    assert "'int8' is none of float32" in capsys.readouterr().err
+    assert "'int8' must be one of float32" in capsys.readouterr().err
 
 
 def test_prints_the_self_test_whole():

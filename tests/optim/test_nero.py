@@ -241,6 +241,18 @@ def test_a_checkpoint_is_matched_by_name_within_a_group():
     assert [group["params"] for group in matched_by_name(saved, present)] == [[2, 0], [1]]
 
 
+def test_options_that_a_checkpoint_loses_are_told():
+    """The preset polar has two groups where rows has one."""
+    layers = [nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False)]
+    saved = Nero(nn.Sequential(*layers), preset="polar").state_dict()
+    optimizer = Nero(nn.Sequential(*layers), preset="rows")
+    with pytest.warns(
+        UserWarning, match="`2.weight` was saved with direction='gradient', but shares"
+    ):
+        optimizer.load_state_dict(saved)
+    Nero(nn.Sequential(*layers), preset="polar").load_state_dict(saved)  # warnings are errors here
+
+
 def test_names_that_are_not_unique_match_nothing():
     """Two models in one optimiser: by name, both would get the averages of the second."""
     models = [nn.Linear(4, 3) for _ in range(2)]

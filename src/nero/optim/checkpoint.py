@@ -11,6 +11,7 @@ from nero.core.neurons import LAYOUT_KEYS
 from nero.core.sharding import is_sharded
 from nero.core.spec import StateSpec
 from nero.core.sphere import as_constraint
+from nero.core.warn import warn_user
 
 Group = dict[str, Any]
 _PASS = "pass what optimizer.state_dict() returned"
@@ -94,8 +95,9 @@ def _sizes(sizes: Sequence[int]) -> str:
 def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Group]:
     """Sort the saved groups as the present ones are, by the names of their parameters.
 
-    A group takes the options that its first parameter was saved with. Where a side has no names, or
-    their names differ or are not unique, groups come back as they are, to be matched by position.
+    A group takes the options that its first parameter was saved with, and a warning says so where those
+    of others differ. Where a side has no names, or their names differ or are not unique, groups come back
+    as they are, to be matched by position.
 
     Example:
         >>> from nero.optim.checkpoint import matched_by_name
@@ -117,10 +119,26 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
     matched = []
     for each in names:
         group = {**owners[each[0]], "param_names": each}
+        _warn_of_lost_options(each, owners)
         for key in {"params", INITIAL_NORMS} & group.keys():
             group[key] = [_value_of(name, key, owners[name]) for name in each]
         matched.append(group)
     return matched
+
+
+def _warn_of_lost_options(names: Sequence[str], owners: Mapping[str, Group]) -> None:
+    first = owners[names[0]]
+    own = {"params", "param_names", INITIAL_NORMS, *LAYOUT_KEYS}
+    for name in names[1:]:
+        lost = sorted(key for key in first.keys() - own if first[key] != owners[name].get(key))
+        if lost:
+            was, now = owners[name].get(lost[0]), first[lost[0]]
+            warn_user(
+                f"`{name}` was saved with {lost[0]}={was!r}, but shares a group with `{names[0]}` here, "
+                f"and goes on with its {lost[0]}={now!r}; build the optimizer as it was built then, with "
+                "the same preset and overrides"
+            )
+            return
 
 
 def named_by_order(saved: Sequence[Group], names: Sequence[str]) -> Sequence[Group]:

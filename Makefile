@@ -48,7 +48,8 @@ test-lab: dev
 # Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
 # without torchvision, which only their data need.
 integrations: dev
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' fastdownload fasttransform
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' -e 'lab[finetune]' \
+		fastdownload fasttransform
 	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md

@@ -51,6 +51,12 @@ def _nero(constraint: str) -> Build:
     return lambda model, lr: [Nero(model, lr, constraint=constraint)]
 
 
+def _nero_initial(model: nn.Module, lr: float) -> list[Optimizer]:
+    fresh = {"lr": 0.01, "constraint": "balanced"}
+    overrides = {f"{name}.*": fresh for name in getattr(model, "new_layers", ())}
+    return [Nero(model, lr, constraint="initial", overrides=overrides)]
+
+
 def _nero_preset(preset: PresetName) -> Build:
     return lambda model, lr: [Nero(model, lr, preset=preset)]
 
@@ -187,6 +193,12 @@ OPTIMIZERS: dict[str, Entry] = {
     "nero-none": Entry(_nero("none"), 0.01, FINE_GRID, "Nero without constraints", _NERO_DIFFERS),
     "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, mean zero only", _NERO_DIFFERS),
     "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, norm one only"),
+    "nero-initial": Entry(
+        _nero_initial,
+        1e-3,
+        (3e-4, 1e-3, 3e-3, 1e-2),
+        "Nero, initial norms: to fine-tune; new layers balanced, at 0.01",
+    ),
     "nero-rows": Entry(
         _nero_preset("rows"),
         0.03,

@@ -11,6 +11,7 @@ from nero_lab.tasks.cifar_vgg11 import CIFAR_VGG11
 from nero_lab.tasks.cifar_vit import CIFAR_VIT
 from nero_lab.tasks.fineweb_gpt2 import FINEWEB_GPT2
 from nero_lab.tasks.imagenet import IMAGENET
+from nero_lab.tasks.minilm_captions import MINILM_CAPTIONS
 from nero_lab.tasks.mnist_deep import MNIST_DEEP
 from nero_lab.tasks.mnist_reparam import MNIST_REPARAM
 from nero_lab.tasks.multi30k import MULTI30K
@@ -35,6 +36,7 @@ TASKS: dict[str, Task] = {
         SHAKESPEARE_MOE,
         CIFAR_VIT,
         FINEWEB_GPT2,
+        MINILM_CAPTIONS,
     )
 }
 

@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 
+from backends.quick_interpreter import quick_interpreter
 from nero import Sphere
 from nero.backends import plain
 from nero.backends.geometry import update_geometry
@@ -57,6 +58,8 @@ KERNEL = backend.TritonBackend()
 def _one_thread():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    with quick_interpreter():
+        yield
 
 
 def make(weight, fan_in_dims, constraint=None, lr=0.01, **changes) -> Update:

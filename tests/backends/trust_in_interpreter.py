@@ -155,19 +155,20 @@ def broken_kernels(old, new):
 
 # What is edited in the kernels, and the case that the warning names first.
 BROKEN = {
-    "wrong sign": ("(-k).to(WORK)", "k.to(WORK)", "a usual element"),
+    "wrong sign": ("q = -rate / tl", "q = rate / tl", "a usual element"),
     "missing mean": ("(sw - k * sg) * part, 0.0)", "sw * part, 0.0)", "a usual row"),
     "wrong norm": ("ww - 2 * kwg + kkgg", "ww - kwg + kkgg", "a usual row"),
     "no skip": ("is_finite = is_finite & _is_finite(average)", "is_finite = mask", "a gradient with NaN"),
     "zero gradients move": ("moves = (gg != 0)", "moves = (gg == gg)", "a gradient of zero"),
     "wrong stride of columns": ("offset = fan * fan_stride", "offset = fan * (fan_stride - 1)", "columns"),
-    "missing bias rule": ("lr * scale * tl.sqrt", "lr * tl.sqrt", "a usual element"),
+    "missing bias rule": ("tl.load(_address(row, SCALE, WORK)).to(tl.float64)", "1", "a usual element"),
     "lost maximize": ("1 - 2 * tl.load(row + MAXIMIZE)", "1 - 0 * tl.load(row + MAXIMIZE)", "maximize"),
     "ignored penalty": ("penalty * (w - 1)", "penalty * w", "a gain penalty"),
     "steps at a rate of zero": ("mask & (lr != 0))", "mask)", "a rate of zero"),
     "no propagation": ("== PROPAGATE, mask, is_finite)", "== PROPAGATE, is_finite, is_finite)", "NaN that"),
     "ignored radius": ("if tl.load(row + RADIUS) != 0:", "if tl.load(row + RADIUS) == 1:", "initial norms"),
-    "second block forgotten": ("sw, ww = sw + sw_more, ww + ww_more", "sw, ww = sw, ww", "rows of several"),
+    "second block forgotten": ("ww + ww_more, size +", "ww, size +", "rows of several"),
+    "float32 alone": ("if EXACT and WORK != tl.float64:", "if False:", "a huge gradient"),
     "does not compile": ("tl.program_id(0)", "tl.no_such_name(0)", "no_such_name"),
 }  # fmt: skip
 

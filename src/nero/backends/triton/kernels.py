@@ -5,8 +5,11 @@ of `NUMBERS`. A program takes one tile of a tensor: some elements, or some neuro
 fan-in. The first block stays in registers between the reading and the writing pass, so a neuron that fits
 into it costs the memory traffic of SGD; what a longer one has beyond is read twice.
 
-The arithmetic is that of `nero.core.rule`, name by name. Nothing here may assume that NaN and inf do
-not occur.
+The arithmetic is that of `nero.core.rule`, name by name. Elements are handled in float32 alone: a
+consumer's GPU computes in float64 at 1/64 of its rate. Sums run in float32 over a block and are added up in
+float64, as in the CPU kernel, and coefficients are float64, once per neuron. Where squares leave float32's
+range or terms cancel, a neuron is summed again, in float64 throughout. Nothing here may assume that NaN and
+inf do not occur.
 """
 
 import triton
@@ -32,7 +35,7 @@ FAN_IN, FAN_INNER, INNER = _columns(INTEGERS, "fan_in", "fan_inner", "inner")
 OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_stride")
 INNER_STRIDE, POSITION = _columns(INTEGERS, "inner_stride", "position")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
-BETA, LOG_BETA, TARGET = _columns(NUMBERS, "beta", "log_beta", "target")
+BETA, LOG_BETA, TARGET, PART = _columns(NUMBERS, "beta", "log_beta", "target", "part")
 BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE = tl.constexpr(_PROPAGATE)
@@ -45,6 +48,11 @@ _, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOC
 )
 # The float64 thresholds of turn_neurons.
 FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
+# Float32 sums are good enough between these, and where at most half of the terms cancel.
+SMALLEST_SUM, LARGEST_SUM = tl.constexpr(1e-20), tl.constexpr(1e30)
+EXACT_BLOCK = tl.constexpr(
+    128
+)  # of rows that are summed again, which must not take registers from others
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
 # Averages below the smallest normal number count as zero.
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
@@ -53,7 +61,7 @@ NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
 
 @triton.jit
 def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.constexpr):
-    """Count the step, and prepare what all neurons of a tensor share: lr, 1 - beta^t, a seed."""
+    """Count the step, and prepare what all neurons of a tensor share: lr, lr*sqrt(1 - beta^t), a seed."""
     tensor = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = tensor < num_tensors
     row = table + tensor * ROW_LENGTH
@@ -70,7 +78,7 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
     log_beta = tl.load(numbers + tensor * NUMBERS_LENGTH + LOG_BETA, mask, -1.0)
     correction = 1 - tl.exp(step.to(tl.float64) * log_beta)
     tl.store(factors + 2 * tensor, lr, mask)
-    tl.store(factors + 2 * tensor + 1, correction, mask)
+    tl.store(factors + 2 * tensor + 1, lr * tl.sqrt(correction), mask)
     seed = _mix(_mix(tl.load(row + SEED, mask, 0)) + tl.load(row + POSITION, mask, 0))
     tl.store(seeds + tensor, _mix(seed + step), mask)
 
@@ -129,8 +137,11 @@ def _neurons(
     row, number, factor, seed, tile,
     WALK: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
+    EXACT: tl.constexpr = True,
 ):  # fmt: skip
+    # Without EXACT, sums are taken once, however rough: the path that nearly all neurons take.
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    PIECE: tl.constexpr = BLOCK if BLOCK < EXACT_BLOCK else EXACT_BLOCK
     IS_ROWS: tl.constexpr = WALK <= LONG
     LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
@@ -160,6 +171,7 @@ def _neurons(
     w, g = _read(weights + offset, grads + offset, mask, sign, penalty, WORK)
     d, m = _direction(averages + offset, g, mask, mu, HAS_MOMENTUM)
     gg, wg, sg, sw, ww = _sums(w, d)
+    size = tl.sum(tl.abs(d), 1)  # zero only where all of the row is
     if LOOPS:
         for i in range(BLOCK, fan_in, BLOCK):
             more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
@@ -167,7 +179,23 @@ def _neurons(
             d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
             gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, d_more)
             gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
-            sw, ww = sw + sw_more, ww + ww_more
+            sw, ww, size = sw + sw_more, ww + ww_more, size + tl.sum(tl.abs(d_more), 1)
+    if EXACT and WORK != tl.float64:
+        is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
+        if tl.max((is_rough & (size != 0)).to(tl.int32), 0) != 0:
+            gg, wg, sg = tl.zeros_like(gg), tl.zeros_like(wg), tl.zeros_like(sg)
+            sw, ww = tl.zeros_like(sw), tl.zeros_like(ww)
+            for i in range(0, fan_in, PIECE):
+                more, exists = _block(
+                    i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, PIECE
+                )
+                w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
+                d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
+                gg_more, wg_more, sg_more, sw_more, ww_more = _sums(
+                    w_more.to(tl.float64), d_more.to(tl.float64)
+                )
+                gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
+                sw, ww = sw + sw_more, ww + ww_more
 
     p, q, r, moves, written = _turn(
         row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK
@@ -228,25 +256,51 @@ def _write_average(averages, g, m, mask, mu, HAS_MOMENTUM: tl.constexpr):
 
 @triton.jit
 def _sums(w, g):
-    w, g = w.to(tl.float64), g.to(tl.float64)
-    return tl.sum(g * g, 1), tl.sum(w * g, 1), tl.sum(g, 1), tl.sum(w, 1), tl.sum(w * w, 1)
+    # In the precision of the rows; only what comes of a block is float64.
+    gg, wg, ww = tl.sum(g * g, 1), tl.sum(w * g, 1), tl.sum(w * w, 1)
+    sg, sw = tl.sum(g, 1), tl.sum(w, 1)
+    return (
+        gg.to(tl.float64), wg.to(tl.float64), sg.to(tl.float64), sw.to(tl.float64), ww.to(tl.float64)
+    )  # fmt: skip
+
+
+@triton.jit
+def _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww):
+    # Whether float32 was too rough for the sums: turn_neurons as far as it takes to see, in float32.
+    gg, wg, sg, sw, ww = (
+        gg.to(tl.float32), wg.to(tl.float32), sg.to(tl.float32), sw.to(tl.float32), ww.to(tl.float32)
+    )  # fmt: skip
+    beta, fan_in = tl.load(number + BETA).to(tl.float32), tl.load(row + FAN_IN).to(tl.float32)
+    average = tl.load(_address(row, EXP_AVG_NORM, tl.float32) + neuron, is_neuron, 0.0)
+    k = tl.load(factor + 1).to(tl.float32) * tl.sqrt(ww)
+    k = k / tl.sqrt(beta * average * average + (1 - beta) * gg)
+    shift = tl.where(tl.load(row + CENTRE) != 0, sw - k * sg, 0.0)
+    kwg, kkgg = k * wg, k * k * gg
+    norm_sq = ww - 2 * kwg + kkgg - shift * (shift / fan_in)
+    in_range = (gg > SMALLEST_SUM) & (gg < LARGEST_SUM) & (ww < LARGEST_SUM)
+    return (in_range & (norm_sq > 0.5 * (ww + kkgg + 2 * tl.abs(kwg)))) == 0
 
 
 @triton.jit
 def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.constexpr):
     # turn_neurons: sums to coefficients, one entry per neuron, with as few roots as can be.
-    fan_in = tl.load(row + FAN_IN).to(tl.float64)
-    part = 1.0 / fan_in
+    fan_in, part = tl.load(row + FAN_IN).to(tl.float64), tl.load(number + PART)
     centre, target = tl.load(row + CENTRE) != 0, tl.load(number + TARGET)
     has_target = target == target  # NaN where the norm is free
     target = tl.zeros_like(gg) + target
     if tl.load(row + RADIUS) != 0:
         target = tl.load(_address(row, RADIUS, WORK) + neuron, is_neuron, 1.0).to(tl.float64)
-    lr, correction = tl.load(factor), tl.load(factor + 1)
-    average = _average(row, number, neuron, is_neuron, gg, WORK)
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), kept as its root
+    beta = tl.load(number + BETA)
+    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, is_neuron, 0.0).to(tl.float64)
+    average_sq = beta * average * average + (1 - beta) * gg
+    inverse = _inverse_root(tl.where(average_sq != 0, average_sq, 1.0), WORK)
+    average = tl.where(_is_finite(average_sq), average_sq * inverse, average_sq)
+    inverse = tl.where(average_sq == float("inf"), 0.0, inverse)
 
     # k = eta * ||w|| / sqrt(v / (1 - beta^t))
-    k = lr * tl.sqrt(ww * correction) / tl.where(average != 0, average, 1.0)
+    norm = ww * _inverse_root(tl.where(ww != 0, ww, 1.0), WORK)
+    k = tl.load(factor + 1) * norm * inverse
     mean = tl.where(centre, (sw - k * sg) * part, 0.0)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
@@ -262,7 +316,8 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     length = tl.where(has_target, target, tl.where(usual, 1.0, tl.load(number + BIAS_SCALE)))
     usual_sq = tl.where(has_target, tl.where(has_direction, norm_sq, 1.0), 1.0)
     size_sq = tl.where(usual, usual_sq, grad_norm_sq)
-    scale = length / tl.sqrt(tl.where(usual | grad_has_direction, size_sq, 1.0))
+    size_sq = tl.where(usual | grad_has_direction, size_sq, 1.0)
+    scale = length * _inverse_root(size_sq, WORK)
     p = tl.where(usual, scale, 0.0).to(WORK)
     q = tl.where(usual, -k * scale, -scale).to(WORK)
     r = tl.where(usual, -mean * scale, scale * grad_mean).to(WORK)
@@ -287,11 +342,17 @@ def _elements(
     w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
     averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MOMENTUM)
     d, m = _direction(averages + i, g, mask, mu, HAS_MOMENTUM)
-    average = _average(row, number, i, mask, d.to(tl.float64) * d.to(tl.float64), WORK)
-    lr, scale = tl.load(factor), tl.load(_address(row, SCALE, WORK)).to(tl.float64)
-    k = lr * scale * tl.sqrt(tl.load(factor + 1)) / tl.where(average != 0, average, 1.0)
-    q = (-k).to(WORK)
-    written = _finish(row, i, mask, _is_finite(q), average.to(WORK), WORK)
+    # v <- beta * v + (1 - beta) * g^2        (Algorithm 1), as its root, without squares out of range
+    beta = tl.load(number + BETA)
+    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + i, mask, 0.0)
+    largest = tl.where(average > tl.abs(d), average, tl.abs(d))
+    unit = tl.where((largest > 0) & _is_finite(largest), largest, 1.0)
+    old, new = average / unit, d / unit
+    root = tl.sqrt(beta.to(WORK) * old * old + (1 - beta).to(WORK) * new * new)
+    average = tl.where(_is_finite(largest), unit * root, largest)
+    rate = (tl.load(factor + 1) * tl.load(_address(row, SCALE, WORK)).to(tl.float64)).to(WORK)
+    q = -rate / tl.where(average != 0, average, 1.0)
+    written = _finish(row, i, mask, _is_finite(q), average, WORK)
     _write(weights, w, d, 1.0, q, 0.0, i, mask & (d != 0) & written, seed, DTYPE, STOCHASTIC)
     _write_average(averages + i, g, m, mask & written, mu, HAS_MOMENTUM)
 
@@ -302,11 +363,16 @@ def _sign(row, WORK: tl.constexpr):
 
 
 @triton.jit
-def _average(row, number, neuron, mask, gg, WORK: tl.constexpr):
-    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), as its root
-    beta = tl.load(number + BETA)
-    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, mask, 0.0).to(tl.float64)
-    return tl.sqrt(beta * average * average + (1 - beta) * gg)
+def _inverse_root(x, WORK: tl.constexpr):
+    # 1/sqrt(x) in float64, for x > 0; to 2^-43 where the result is for float32.
+    if WORK == tl.float64:
+        return 1.0 / tl.sqrt(x)
+    # x = y * 4^half with y in [1, 4), whose root float32 finds, and one step of Newton's method improves
+    half = ((x.to(tl.int64, bitcast=True) >> 52) - 1023) >> 1
+    unit = ((1023 - half) << 52).to(tl.float64, bitcast=True)
+    y = x * unit * unit
+    root = tl.rsqrt(y.to(tl.float32)).to(tl.float64)
+    return root * (1.5 - 0.5 * y * root * root) * unit
 
 
 @triton.jit
@@ -326,24 +392,30 @@ def _write(
 ):
     new = (r + p * w) + q * g
     if STOCHASTIC:
-        noise = _logical_shift(_mix(seed + offset), 64 - NOISE_BITS).to(tl.float32) * NOISE_UNIT
+        bits = _logical_shift(_mix(seed + offset), 64 - NOISE_BITS).to(tl.int32)
+        noise = bits.to(tl.float32) * NOISE_UNIT
         new = _round_stochastic(new, noise, DTYPE)
     tl.store(weights + offset, new.to(DTYPE), mask=mask)
 
 
 @triton.jit
 def _round_stochastic(x, noise, DTYPE: tl.constexpr):
-    # round_stochastic from float32; powers of two in float64, where all that are needed exist.
+    # round_stochastic from float32; the power of two in two factors, since not all of them exist.
     DIGITS: tl.constexpr = 7 if DTYPE == tl.bfloat16 else 10
     SMALLEST: tl.constexpr = -126 if DTYPE == tl.bfloat16 else -14
     exponent = ((x.to(tl.int32, bitcast=True) >> 23) & 255) - 127
     exponent = tl.maximum(exponent, SMALLEST) - DIGITS
-    spacing = ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
-    inverse = ((1023 - exponent.to(tl.int64)) << 52).to(tl.float64, bitcast=True)
-    scaled = (x.to(tl.float64) * inverse).to(tl.float32)
+    half = exponent >> 1
+    rest = exponent - half
+    scaled = x * _power_of_two(-half) * _power_of_two(-rest)
     below = tl.floor(scaled)
-    rounded = tl.where(noise < scaled - below, below + 1, below).to(tl.float64) * spacing
-    return tl.where(_is_finite(x), rounded.to(tl.float32), x)
+    rounded = tl.where(noise < scaled - below, below + 1, below)
+    return tl.where(_is_finite(x), rounded * _power_of_two(half) * _power_of_two(rest), x)
+
+
+@triton.jit
+def _power_of_two(exponent):
+    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit

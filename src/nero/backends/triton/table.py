@@ -30,18 +30,19 @@ class Kind(IntEnum):
 
 
 TILES = {
-    Kind.ELEMENTS: (512, 1),
-    Kind.SHORT: (8, 32),
-    Kind.MIDDLE: (2, 256),
+    Kind.ELEMENTS: (256, 1),
+    Kind.SHORT: (4, 32),
+    Kind.MIDDLE: (1, 256),
     Kind.WIDE: (1, 1024),
-    Kind.LONG: (1, 2048),
-    Kind.COLUMNS: (32, 32),
-    Kind.STRIDED: (1, 1024),
+    Kind.LONG: (1, 1024),
+    Kind.COLUMNS: (32, 16),
+    Kind.STRIDED: (1, 512),
 }
 """Neurons of a tile, and how much of their fan-in it holds at once.
 
-Chosen so that no branch of the kernel takes many more registers than the others: all share the largest
-number, and it limits how many programs a GPU runs at a time.
+For programs of two warps, which all work out the coefficients: more would repeat float64 arithmetic
+more often. No branch of the kernel should take many more registers than the others: all share the
+largest number, and it limits how many programs a GPU runs at a time.
 """
 
 
@@ -54,7 +55,7 @@ INTEGERS: tuple[str, ...] = (
 """The columns of a tensor in int64: addresses, sizes in elements, and options."""
 NUMBERS: tuple[str, ...] = (
     *(name for name, type_ in COLUMNS.items() if type_ is float),
-    "log_beta",
+    *("log_beta", "part"),
 )
 """Its columns in float64."""
 
@@ -116,6 +117,7 @@ def table_entry(update: Update) -> Entry:
         "inner_stride": walk.inner_stride,
         **update.hyper.encode(),
         "log_beta": math.log(beta) if beta > 0 else -math.inf,
+        "part": 1 / max(geometry.fan_outer * geometry.fan_inner, 1),
     }
     # NaN is not equal to itself, and would be a new entry at every step.
     numbers = tuple(_NAN if columns[name] != columns[name] else columns[name] for name in NUMBERS)

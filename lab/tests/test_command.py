@@ -295,7 +295,7 @@ def test_comments_that_cannot_be_read_are_named(
 
 @pytest.mark.parametrize("command", ["list", "run", "sweep", "report"])
 def test_wrong_arguments_show_the_usage_of_their_command(command: str, call: Call) -> None:
-    task = ["shakespeare"] if command in ("run", "sweep") else []
+    task = [] if command == "report" else ["shakespeare"]
     ended = call(command, *task, "--bogus", "3")
     ended.assert_refused("unrecognized arguments: --bogus 3", codes=[2])
     assert ended.message.startswith(f"nero-lab {command}: error:")

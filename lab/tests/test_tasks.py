@@ -4,7 +4,7 @@ import pytest
 import torch
 from parameters import num_params
 
-from nero_lab.cli.listing import print_tasks
+from nero_lab.cli.listing import print_task, print_tasks
 from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.engine.task import Task
 from nero_lab.models.resnet import resnet18
@@ -67,15 +67,21 @@ def test_sizes_at_paper_scale_are_those_of_the_networks() -> None:
         assert TASKS[name].paper_parameters == num_params(network)
 
 
-def test_the_list_fits_a_terminal_without_cutting_names(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_list_has_a_line_for_every_task(capsys: pytest.CaptureFixture[str]) -> None:
+    print_tasks()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[: len(TASKS)]] == [*TASKS]
+    assert {*OPTIMIZERS} <= {word.strip(",") for word in lines[-2].split()}
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=[*TASKS])
+def test_a_task_fits_a_terminal_without_cutting_names(
+    task: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_tasks()
+    print_task(task)
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines() if line]
-    assert {*OPTIMIZERS} <= {words[0] for words in lines}
-    for task in TASKS.values():
-        assert f"{task.name}: {task.title}" in printed
-        assert set(task.variants) <= {word.strip(",") for words in lines for word in words}
-    assert [words[0] for words in lines].count("smoke") == len(TASKS)
+    assert {*OPTIMIZERS, *task.recipes} <= {words[0] for words in lines}
+    assert f"{task.name}: {task.title}" in printed
+    assert set(task.variants) <= {word.strip(",;") for words in lines for word in words}

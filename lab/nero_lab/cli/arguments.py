@@ -173,6 +173,10 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", nargs="?", help="a name, or package.module:TASK of your own")
+
+
 def _names(text: str) -> list[str]:
     return text.split(",")
 
@@ -185,7 +189,7 @@ def _numbers(text: str) -> list[float]:
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "list": ("every task: figure, data, size and time at each scale", lambda parser: None),
+    "list": ("the tasks, or the data, sizes, times and rates of one", _add_list_options),
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
     "time": ("what a step costs, optimiser by optimiser in turns", _add_time_options),

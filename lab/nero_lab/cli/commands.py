@@ -45,9 +45,13 @@ def _refuse(args: argparse.Namespace, message: str, *, code: int = 2) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from nero_lab.cli.listing import print_tasks
+    from nero_lab.cli.listing import print_task, print_tasks
+    from nero_lab.tasks import find_task
 
-    print_tasks()
+    if args.task is None:
+        print_tasks()
+    else:
+        print_task(find_task(args.task))
     return 0
 
 

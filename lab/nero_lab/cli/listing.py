@@ -1,4 +1,4 @@
-"""``nero-lab list``: every task and optimiser at a glance."""
+"""``nero-lab list``: the tasks, one line each, or all there is to know of one of them."""
 
 from rich.console import Console
 from rich.table import Table
@@ -9,33 +9,33 @@ from nero_lab.tasks import TASKS
 
 
 def print_tasks() -> None:
-    """Print the tasks with figure, data, sizes and time at each scale, and the optimisers."""
+    """Print a line for every task, and the names of the optimisers."""
     console = Console(highlight=False)
+    width = max(map(len, TASKS))
     for task in TASKS.values():
-        console.print(f"[bold]{task.name}[/bold]: {task.title}", soft_wrap=True)
-        words = [task.figure, f"data: {task.data or 'none'}"]
-        words += [f"variants: {', '.join(task.variants)}"] if task.variants else []
-        console.print("  " + "; ".join(words), soft_wrap=True)
-        recipes = Table("scale", "size", "one run takes", box=None, padding=(0, 2))
-        for scale, recipe in task.recipes.items():
-            recipes.add_row(scale, _size(recipe), recipe.takes)
-        console.print(recipes)
-        for names, grid in _own_grids(task).items():
-            console.print(f"  rates of a sweep of {names}: {_rates(grid)}", soft_wrap=True)
-        console.print()
-    optimizers = Table("optimiser", "what", "rates of a sweep elsewhere", box=None)
+        shown = f"{task.title}; {task.figure}"
+        console.print(f"[bold]{task.name:{width}}[/bold]  {shown}", soft_wrap=True)
+    console.print(f"\noptimisers: {', '.join(OPTIMIZERS)}", soft_wrap=True)
+    console.print("nero-lab list TASK tells the rest: data, sizes, times, rates", soft_wrap=True)
+
+
+def print_task(task: Task) -> None:
+    """Print the figure, data, sizes and times of a task, and the rates of the optimisers."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{task.name}[/bold]: {task.title}", soft_wrap=True)
+    words = [task.figure, f"data: {task.data or 'none'}"]
+    words += [f"variants: {', '.join(task.variants)}"] if task.variants else []
+    console.print("; ".join(words), soft_wrap=True)
+    recipes = Table("scale", "size", "one run takes", box=None, padding=(0, 2, 0, 0))
+    for scale, recipe in task.recipes.items():
+        recipes.add_row(scale, _size(recipe), recipe.takes)
+    console.print(recipes)
+    optimizers = Table("optimiser", "what", "rates of a sweep", box=None, padding=(0, 2, 0, 0))
     optimizers.columns[0].no_wrap = True
     for name, entry in OPTIMIZERS.items():
-        optimizers.add_row(name, entry.about, _rates(entry.grid))
+        optimizers.add_row(name, entry.about, _rates(task.grids.get(name, entry.grid)))
+    console.print()
     console.print(optimizers)
-
-
-def _own_grids(task: Task) -> dict[str, tuple[float, ...]]:
-    """Return the grids that a task has for some optimisers, by the names of all that share one."""
-    sharing: dict[tuple[float, ...], list[str]] = {}
-    for name, grid in task.grids.items():
-        sharing.setdefault(grid, []).append(name)
-    return {", ".join(names): grid for grid, names in sharing.items()}
 
 
 def _rates(grid: tuple[float, ...]) -> str:

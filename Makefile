@@ -46,11 +46,11 @@ test-lab: dev
 	$(PYTEST) lab
 
 # Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
-# without torchvision, which only their data need.
+# without torchvision, which only their data need, torchtitan without the older datasets that it asks for.
 integrations: dev
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' -e 'lab[finetune]' \
-		fastdownload fasttransform
-	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13'
+		fastdownload fasttransform tyro torchdata torch_checkpointing einops 'spmd_types==0.2.3'
+	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>=0.3'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md
 

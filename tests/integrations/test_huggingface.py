@@ -84,6 +84,19 @@ def test_a_rate_of_ones_own_wins_and_draws_none(tmp_path):
     assert (group["lr"], group["beta"]) == (0.03, 0.9)
 
 
+def test_axolotl_calls_the_factory_with_its_arguments_too(tmp_path):
+    args = arguments(tmp_path)
+    factory, options = nero_for(args, beta=0.9)
+    assert type(factory()(gpt2(), args, **options)) is Nero
+
+
+def test_what_are_no_training_arguments_is_refused():
+    with pytest.raises(
+        TypeError, match="args must be TrainingArguments, not str: pass the Trainer's"
+    ):
+        nero_for("runs")
+
+
 def test_weight_decay_is_not_used_and_says_so(tmp_path):
     args = arguments(tmp_path, weight_decay=0.01)
     with pytest.warns(UserWarning, match=r"weight_decay=0.01 .* no effect") as caught:

@@ -83,6 +83,15 @@ class TestIterators:
         assert neurons_of(optimizer, net) == EXPECTED
         assert optimizer.param_groups[0]["param_names"] == ["0.weight"]
 
+    def test_names_beside_the_parameters_go_with_them(self):
+        net = nero.annotate(model())
+        names, params = zip(*net.named_parameters(), strict=True)
+        optimizer = nero.Nero([{"params": [*params], "param_names": [*names]}])
+        assert neurons_of(optimizer, net) == EXPECTED
+        for group in optimizer.param_groups:
+            for name, param in zip(group["param_names"], group["params"], strict=True):
+                assert net.get_parameter(name) is param
+
     def test_train_as_the_model_does(self):
         expected = trained(model(), nero.Nero)
         for got, want in zip(

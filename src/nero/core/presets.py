@@ -4,20 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from nero.core.spec import Direction
 from nero.core.sphere import Sphere
 
 PresetName: TypeAlias = Literal["paper", "rows", "polar"]
-
-
-class PresetValue(float):
-    """A default that a preset may change: a number, told from an equal one that was given by its type."""
-
-
-class PresetWord(str):
-    """The same, of a word."""
-
-    __slots__ = ()
 
 
 class Preset(NamedTuple):
@@ -29,10 +18,6 @@ class Preset(NamedTuple):
     of_outputs: Mapping[str, Any] = MappingProxyType({})
     """Options of output layers, where the model can be asked for them."""
 
-
-LR, MOMENTUM = PresetValue(0.01), PresetValue(0.0)
-DIRECTION: Direction = PresetWord("gradient")  # type: ignore[assignment]
-"""The paper's."""
 
 _LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
 
@@ -48,10 +33,9 @@ PRESETS: dict[PresetName, Preset] = {
 
 
 def chosen(preset: Preset, **values: Any) -> dict[str, Any]:
-    """Return the values of arguments, and those of the preset where they were left out."""
+    """Return the values of arguments, and those of the preset where they were left out, or ``None``."""
     return {
-        name: preset.options[name] if isinstance(value, PresetValue | PresetWord) else value
-        for name, value in values.items()
+        name: preset.options[name] if value is None else value for name, value in values.items()
     }
 
 

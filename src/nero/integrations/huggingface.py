@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from nero.core.arguments import kind_of
 from nero.core.warn import warn_user
 from nero.diagnostics import TurningMonitor
 from nero.optim import Nero
@@ -13,7 +14,8 @@ from nero.optim import Nero
 class NeroFactory:
     """Builds the optimiser from the model, where a class would get parameters without it.
 
-    The Trainer makes an object of any class that is no ``Optimizer``, and calls it with the model.
+    The Trainer makes an object of any class that is no ``Optimizer``, and calls it with the model; axolotl
+    with its training arguments too.
 
     Example:
         >>> from nero.integrations.huggingface import NeroFactory
@@ -22,7 +24,7 @@ class NeroFactory:
         ['neuron', 'bias']
     """
 
-    def __call__(self, model: nn.Module, **options: Any) -> Nero:
+    def __call__(self, model: nn.Module, _args: Any = None, **options: Any) -> Nero:
         """Return [`Nero`][nero.Nero] for a model; the options are its own."""
         return Nero(model, **options)
 
@@ -43,6 +45,8 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
         >>> nero_for(args, constraint="initial")[1]
         {'lr': 0.01, 'constraint': 'initial'}
     """
+    if not isinstance(args, TrainingArguments):
+        raise TypeError(f"args must be TrainingArguments, not {kind_of(args)}: pass the Trainer's")
     if args.weight_decay:
         warn_user(
             f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "

@@ -138,6 +138,11 @@ def _split(
         return [group]  # it says itself
     known = _of_model(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
+    names = group.get("param_names")
+    if names and len(names) == len(params) and not isinstance(params[0], tuple):
+        # Beside the parameters, as torchtitan has them, they could not be split along.
+        group = {key: value for key, value in group.items() if key != "param_names"}
+        params = [*zip(names, params, strict=True)]
     parts: dict[tuple[Layout | None, bool], list[Any]] = {}
     for place, item in enumerate(params):
         name, param = item if isinstance(item, tuple) else (f"number {place}", item)

@@ -10,7 +10,7 @@ from torch import Tensor
 from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
 from nero.backends.cpu import operator
 from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
-from nero.core.presets import DIRECTION, LR, MOMENTUM, PresetName, PresetWord, chosen, find_preset
+from nero.core.presets import PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Direction, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
@@ -52,7 +52,7 @@ class Nero(RelativeOptimizer):
         beta: averaging constant of the squared gradient norm.
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
-            layers. Arguments that are given win over it.
+            layers. Arguments that are given, and are not ``None``, win over it.
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
@@ -108,14 +108,14 @@ class Nero(RelativeOptimizer):
     def __init__(
         self,
         params: Params,
-        lr: float | Tensor = LR,
+        lr: float | Tensor | None = None,
         beta: float = 0.999,
         *,
         preset: PresetName = "paper",
-        momentum: float = MOMENTUM,
-        direction: Direction = DIRECTION,
+        momentum: float | None = None,
+        direction: Direction | None = None,
         bias_scale: float = 0.01,
-        constraint: Sphere | str = DEFAULT,
+        constraint: Sphere | str | None = None,
         gain_penalty: float = 0.0,
         nonfinite: Nonfinite = "skip",
         maximize: bool = False,
@@ -136,7 +136,7 @@ class Nero(RelativeOptimizer):
             "preset": preset,
             "beta": beta,
             "bias_scale": bias_scale,
-            "constraint": constraint,
+            "constraint": DEFAULT if constraint is None else constraint,
             "gain_penalty": gain_penalty,
             "nonfinite": nonfinite,
             "maximize": maximize,
@@ -146,7 +146,7 @@ class Nero(RelativeOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
-        self._has_own_direction = not isinstance(direction, PresetWord)
+        self._has_own_direction = direction is not None
         self._reset()
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()

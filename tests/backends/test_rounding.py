@@ -25,3 +25,13 @@ def test_seeds_streams_steps_and_positions_have_noise_of_their_own():
         other = uniform_noise(like, **{**base, name: base[name] + 1})
         assert (noise == other).float().mean() < 0.01, name
     assert torch.equal(uniform_noise(like[100:], **{**base, "offset": 100}), noise[100:])
+
+
+def test_a_shard_draws_the_noise_of_its_places():
+    options = {"seed": 3, "stream": 1, "step": 4}
+    whole = uniform_noise(torch.empty(6, 5, 4), **options)
+    piece = whole[2:5, 1:3]
+    start = 2 * 20 + 1 * 4
+    assert torch.equal(
+        uniform_noise(torch.empty(3, 2, 4), **options, offset=start, strides=(20, 4, 1)), piece
+    )

@@ -16,7 +16,7 @@ from nero.backends.geometry import update_geometry
 from nero.backends.triton import launch as backend
 from nero.backends.triton.table import INTEGERS, Kind, table_entry
 from nero.core.spec import Hyper
-from nero.core.update import Update
+from nero.core.update import Places, Update
 from nero.functional import neuron_norm, project
 from nero.layout import Layout
 
@@ -349,6 +349,18 @@ class TestStochasticRounding:
         # Where the float32 results differ in their last bit, one weight in 2^13 may round differently.
         assert (update.weight != other.weight).float().mean() < 0.01
         assert (update.weight != nearest.weight).float().mean() > 0.1
+
+    def test_a_shard_draws_the_noise_of_its_places(self):
+        whole = balanced((6, 100), (1,), torch.bfloat16, lr=1e-3, stochastic_rounding=True)
+        whole.grad.normal_()
+        state = {k: v[2:5].clone() if v.ndim else v.clone() for k, v in whole.state.items()}
+        parts = {"weight": whole.weight[2:5].clone(), "grad": whole.grad[2:5].clone()}
+        shard = whole._replace(**parts, state=state, places=Places(200, (100, 1)))
+        assert backend.why_not(shard) is None
+        KERNEL.step_([whole, shard])
+        assert torch.equal(shard.weight, whole.weight[2:5])
+        elsewhere = shard._replace(places=Places(200, (150, 1)))
+        assert "positions" in backend.why_not(elsewhere)
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_is_exact_for_numbers_of_every_size(self, dtype):

@@ -247,8 +247,6 @@ def what_cannot_be_is_refused():
     with pytest.raises(RuntimeError, match=r"`weight` is a ConvTranspose with groups.*Shard\(1\)"):
         Nero(conv)
     Nero(fully_shard(nn.ConvTranspose1d(4, 8, 3, groups=2), shard_placement_fn=_on_dim_1))
-    with pytest.raises(RuntimeError, match="stochastic_rounding does not support that"):
-        Nero(fully_shard(nn.Linear(4, 4)), stochastic_rounding=True)
     flat = nn.Parameter(torch.randn(12))
     flat._fsdp_flattened = True
     with pytest.raises(RuntimeError, match="use FSDP2"):

@@ -130,6 +130,43 @@ def _compare(names):
             assert sharded.num_skipped == whole.num_skipped > 0, name
 
 
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_stochastic_rounding_draws_noise_by_the_place_in_the_whole(world_size):
+    names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
+    on_ranks(world_size, _compare_rounded, names)
+
+
+def _compare_rounded(names):
+    def half():
+        return network().to(torch.bfloat16)
+
+    steps = [
+        {name: grad.bfloat16() for name, grad in grads.items()} for grads in gradients(half(), 3)
+    ]
+    for seed, fused in ((0, False), (7, None)):
+        options = {**OPTIONS, "stochastic_rounding": True, "seed": seed, "fused": fused}
+        reference, nearest = half(), half()
+        train(reference, Nero(reference, **options), steps)
+        train(nearest, Nero(nearest, **OPTIONS, fused=fused), steps)
+        assert not torch.equal(reference.wide.weight, nearest.wide.weight)
+        for name in names:
+            _, shard, *_ = SHARDINGS[name]
+            model = shard(half())
+            optimizer = Nero(model, **options)
+            train(model, optimizer, steps)
+            if fused is False or not any(_cut(group) for group in param_groups(model, **OPTIONS)):
+                assert_same_bits(model, reference, f"{name}, seed {seed}:")
+            else:  # neurons that ranks share are summed in float64, by one process in float32 blocks
+                assert_nearly_all_same_bits(model, reference)
+
+
+def assert_nearly_all_same_bits(model, reference):
+    wanted = dict(reference.named_parameters())
+    for name, param in model.named_parameters():
+        mine = param.full_tensor() if hasattr(param, "full_tensor") else param
+        assert (mine != wanted[name]).float().mean() < 0.05, name
+
+
 # Linear, Conv and Embedding have their neurons in dim 0, where FSDP cuts: without a ConvTranspose there is
 # nothing to communicate, and the CPU kernel gives the same bits as well.
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -69,7 +69,10 @@ def update_geometry(update: Update) -> Geometry | None:
 def scatters_noise(update: Update) -> bool:
     """Tell whether noise that a kernel draws by places in memory would not be that of positions."""
     is_rounded = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
-    return is_rounded and not update.weight.is_contiguous()
+    weight, places = update.weight, update.places
+    if is_rounded and places is not None:  # a kernel adds the start of a shard, and knows no more
+        return not _same_memory(weight.shape, weight.stride(), places.strides)
+    return is_rounded and not weight.is_contiguous()
 
 
 @lru_cache(maxsize=4096)

@@ -149,10 +149,14 @@ def _cut(turn: Turn, part: slice | None) -> Turn:
 def _noise(update: Update, weight: Tensor, part: slice | None) -> Tensor | None:
     if not update.hyper.stochastic_rounding:
         return None
+    start, strides = update.places or (0, None)
+    if part is not None:
+        start += part.start * (update.weight[0].numel() if strides is None else strides[0])
     return uniform_noise(
         weight,
         seed=update.hyper.seed,
         stream=update.position,
         step=update.state["step"] + 1,
-        offset=0 if part is None else part.start * update.weight[0].numel(),
+        offset=start,
+        strides=strides,
     )

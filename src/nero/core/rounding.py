@@ -7,6 +7,7 @@ on any device, and a compiled step needs no side effect.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +22,13 @@ _BITS = 24  # what a float32 uniform can hold
 
 
 def uniform_noise(
-    like: Tensor, *, seed: int, stream: int, step: int | Tensor, offset: int = 0
+    like: Tensor,
+    *,
+    seed: int,
+    stream: int,
+    step: int | Tensor,
+    offset: int = 0,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Return float32 numbers in [0, 1), determined by the arguments and the position alone.
 
@@ -31,6 +38,7 @@ def uniform_noise(
         stream: tells parameters apart.
         step: tells steps apart.
         offset: position of the first element, where ``like`` is a piece of a larger tensor.
+        strides: by how much the position grows along each dim; by default, as in a tensor of that shape.
 
     Example:
         >>> from nero.core.rounding import uniform_noise
@@ -42,7 +50,14 @@ def uniform_noise(
         raise TypeError(f"like must be a tensor, not {like!r}")
     start = _mix(_mix(torch.tensor(int64("seed", seed), device=like.device)) + stream)
     start = _mix(start + step)
-    position = torch.arange(offset, offset + like.numel(), device=like.device).reshape(like.shape)
+    if strides is None:
+        position = torch.arange(offset, offset + like.numel(), device=like.device)
+        position = position.reshape(like.shape)
+    else:
+        position = torch.full((1,) * like.ndim, offset, device=like.device)
+        for dim, (num, stride) in enumerate(zip(like.shape, strides, strict=True)):
+            along = [-1 if d == dim else 1 for d in range(like.ndim)]
+            position = position + (torch.arange(num, device=like.device) * stride).reshape(along)
     return _shift(_mix(start + position), 64 - _BITS) * 2.0**-_BITS
 
 

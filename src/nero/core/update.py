@@ -7,6 +7,15 @@ from torch import Tensor
 from nero.core.neurons import Neurons
 
 
+class Places(NamedTuple):
+    """Where the elements of a shard lie in the whole parameter, so that noise is drawn by position."""
+
+    start: int
+    """The position of the first element."""
+    strides: tuple[int, ...]
+    """By how much the position grows along each dim."""
+
+
 class Update(NamedTuple):
     """A parameter with its gradient, state and options at this step.
 
@@ -30,5 +39,7 @@ class Update(NamedTuple):
     """Pairs of a mesh and its dim over which sums are added up, because ranks share these neurons."""
     has_grad: bool = True
     """Whether this rank has a gradient; ``grad`` is zeros where only other ranks have one."""
+    places: Places | None = None
+    """Where its elements lie in the whole parameter, if it is sharded and rounded stochastically."""
     whole: Tensor | None = None
     """The sharded parameter that this is a part of, if its direction takes all of it to find."""

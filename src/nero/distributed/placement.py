@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.distributed.tensor.placement_types import Placement
 
 from nero.core.neurons import Neurons
 from nero.core.precision import sum_dtype
 from nero.core.sphere import neuron_norm
+from nero.core.update import Places
 from nero.distributed.collectives import MeshDim, all_reduce
 
 
@@ -78,6 +80,17 @@ def local_pair(param: Tensor, grad: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if grad.placements != param.placements:
         grad = grad.redistribute(param.device_mesh, param.placements)
     return param.to_local(), grad.to_local()
+
+
+def places_of(param: Tensor, neurons: Neurons) -> Places:
+    """Return where the elements that this rank holds lie in the whole parameter, by row-major position."""
+    assert isinstance(param, DTensor)
+    whole = torch.empty(param.shape, device="meta")
+    _, offsets = compute_local_shape_and_global_offset(
+        param.shape, param.device_mesh, param.placements
+    )
+    start = sum(n * stride for n, stride in zip(offsets, whole.stride(), strict=True))
+    return Places(start, tuple(neurons.view(whole).stride()))
 
 
 def per_neuron(

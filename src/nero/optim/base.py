@@ -15,7 +15,7 @@ from nero.core.precision import working_dtype
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
-from nero.core.update import Update
+from nero.core.update import Places, Update
 from nero.layout import Overrides
 from nero.layout.arrival import model_of, with_layouts
 from nero.layout.groups import grouped, resolve
@@ -70,6 +70,8 @@ class Resolved(NamedTuple):
     """Whether its tensors are not stepped as they are, but as views of what this rank holds."""
     needs_whole: bool
     """Whether it is sharded, and its direction takes all of it to find."""
+    places: Places | None
+    """Where what this rank holds of it lies in the whole, if its step has to know."""
 
 
 class RelativeOptimizer(Optimizer):
@@ -151,6 +153,10 @@ class RelativeOptimizer(Optimizer):
     def _needs_whole(self, param: Tensor, hyper: Any) -> bool:
         """Whether the direction of a sharded parameter takes all of it to find."""
         return False
+
+    def _places(self, param: Tensor, neurons: Neurons, hyper: Any) -> Places | None:
+        """Return where this rank's elements of a sharded parameter lie in it, if its step has to know."""
+        return None
 
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
         """Change, in place, a parameter that the optimiser has not seen before."""
@@ -411,6 +417,7 @@ class RelativeOptimizer(Optimizer):
             state_keys=tuple(k for k, s in self.state_specs.items() if s.exists(neurons, hyper)),
             is_viewed=is_sharded(param) or neurons.num_groups > 1,
             needs_whole=is_sharded(param) and self._needs_whole(param, hyper),
+            places=self._places(param, neurons, hyper) if is_sharded(param) else None,
         )
 
     def _new_state(
@@ -487,6 +494,7 @@ def _localized(update: Update, known: Resolved, name: str) -> Update:
         state=state,
         reduce_over=known.reduce_over,
         has_grad=has_grad,
+        places=known.places,
         whole=param if known.needs_whole else None,
     )
 

@@ -14,7 +14,7 @@ from nero.core.presets import PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import STATE, Direction, Hyper, Nonfinite, flag
 from nero.core.sphere import Sphere, as_constraint
-from nero.core.update import Update
+from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
@@ -210,11 +210,6 @@ class Nero(RelativeOptimizer):
 
             neurons = neurons_from_options(group, param.shape)
             distributed.check_placements(param, neurons, name)  # type: ignore[arg-type]
-            if group["stochastic_rounding"]:
-                raise RuntimeError(
-                    f"{name} is sharded (a DTensor), and stochastic_rounding does not support that yet: "
-                    "leave it at False, or keep the weights in float32"
-                )
             if group["fused"] and param.is_cuda and distributed.fan_in_mesh_dims(param, neurons):
                 reason = "its neurons are cut, and ranks share them"
         if reason:
@@ -283,6 +278,11 @@ class Nero(RelativeOptimizer):
         from nero.distributed import cuts_of
 
         return hyper.direction == "polar" and bool(cuts_of(param))
+
+    def _places(self, param: Tensor, neurons: Neurons, hyper: Hyper) -> Places | None:
+        from nero.distributed import places_of
+
+        return places_of(param, neurons) if hyper.stochastic_rounding else None
 
     def _prepare_groups(self, groups: Sequence[Group]) -> None:
         warn_if_trained(layers_of(groups))

@@ -46,7 +46,7 @@ assert gram_keys("wg") == ("ww", "w1", "wg", "gg", "g1")
 ADDRESSES = ("weight", "grad", *STATE, "gram", "turns", "moves", "written")
 RECORD = np.dtype(
     [
-        *((name, np.int64) for name in (*ADDRESSES, *Geometry._fields, "position")),
+        *((name, np.int64) for name in (*ADDRESSES, *Geometry._fields, "position", "start")),
         *((name, np.float64 if kind is float else np.int64) for name, kind in COLUMNS.items()),
         ("lr", np.float64),
     ]
@@ -588,7 +588,8 @@ def _mix(x: Any) -> Any:
 
 @numba.njit(**_EXACT)
 def _noise_start(task: Any, step: int) -> Any:
-    return _mix(_mix(_mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
+    seed = _mix(_mix(_mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
+    return seed + np.uint64(task.start)  # of a shard in the whole parameter
 
 
 @numba.njit(**_EXACT)

@@ -13,7 +13,7 @@ from torch import Tensor
 from nero.backends.cpu.plan import CpuBackend
 from nero.core.neurons import Layout
 from nero.core.spec import COLUMNS, STATE, Hyper
-from nero.core.update import Update
+from nero.core.update import Places, Update
 
 _WRITTEN = [key for key, spec in STATE.items() if spec.is_written]
 _INTEGERS = [name for name, kind in COLUMNS.items() if kind is int]
@@ -35,6 +35,7 @@ def step_(updates: Sequence[Update]) -> None:
             len(dims),
             *dims,
             *(int(key in update.state) for key in STATE),
+            *_packed(update),
         ]
         numbers += [columns[name] for name in _NUMBERS]
         for key in STATE:
@@ -82,6 +83,9 @@ def _update(
     position, num_dims = next(ints), next(ints)
     dims = [next(ints) for _ in range(num_dims)]
     keys = [key for key in STATE if next(ints)]
+    places = None
+    if next(ints):
+        places = Places(next(ints), tuple(next(ints) for _ in range(weight.ndim)))
     columns |= {name: next(floats) for name in _NUMBERS}
     neuron_dims = tuple(d for d in range(weight.ndim) if d not in dims)
     layout = Layout("neuron", neuron_dims) if dims else Layout("other")
@@ -93,7 +97,13 @@ def _update(
         hyper=Hyper.decode(columns),
         lr=lr,
         position=position,
+        places=places,
     )
+
+
+def _packed(update: Update) -> list[int]:
+    """Return whether it has places, and those."""
+    return [0] if update.places is None else [1, update.places.start, *update.places.strides]
 
 
 def _lr(update: Update) -> Tensor:

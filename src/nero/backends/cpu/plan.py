@@ -80,11 +80,14 @@ class CpuBackend:
                 )
                 plan.buffers[i].moves.copy_(turn.moves)
                 plan.buffers[i].written.copy_(turn.is_written)
-            plain.write_state_(updates[i], turn)
         for table in plan.tables:
             table.renew(updates, "write_columns")
         with _shared_out(plan.tables) as todo:
             _take(todo)
+        for update, turn in zip(
+            updates, turns, strict=True
+        ):  # noise is that of the step before it counts
+            plain.write_state_(update, turn)
         for table in plan.tables:
             increment_version(table.weights)
 
@@ -102,6 +105,7 @@ def _signature(update: Update) -> tuple[object, ...]:
         update.hyper,
         update.neurons,
         update.position,
+        update.places,
         weight.data_ptr(),
         weight.dtype,
         weight.stride(),
@@ -234,6 +238,7 @@ class Table:
                 **{key: tensor.data_ptr() for key, tensor in update.state.items()},
                 **geometry._asdict(),
                 "position": update.position,
+                "start": 0 if update.places is None else update.places.start,
                 **update.hyper.encode(),
                 **addresses(index, update),
             }

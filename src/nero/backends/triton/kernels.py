@@ -33,7 +33,7 @@ LR, LR_IS_FLOAT64, FIRST_TILE, KIND = _columns(
 )
 FAN_IN, FAN_INNER, INNER = _columns(INTEGERS, "fan_in", "fan_inner", "inner")
 OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_stride")
-INNER_STRIDE, POSITION = _columns(INTEGERS, "inner_stride", "position")
+INNER_STRIDE, POSITION, START = _columns(INTEGERS, "inner_stride", "position", "start")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
 BETA, LOG_BETA, TARGET, PART = _columns(NUMBERS, "beta", "log_beta", "target", "part")
 BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
@@ -80,7 +80,8 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
     tl.store(factors + 2 * tensor, lr, mask)
     tl.store(factors + 2 * tensor + 1, lr * tl.sqrt(correction), mask)
     seed = _mix(_mix(tl.load(row + SEED, mask, 0)) + tl.load(row + POSITION, mask, 0))
-    tl.store(seeds + tensor, _mix(seed + step), mask)
+    # A shard draws the noise of its places in the whole.
+    tl.store(seeds + tensor, _mix(seed + step) + tl.load(row + START, mask, 0), mask)
 
 
 @triton.jit

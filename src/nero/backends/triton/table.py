@@ -48,7 +48,7 @@ largest number, and it limits how many programs a GPU runs at a time.
 
 INTEGERS: tuple[str, ...] = (
     *("weight", "grad", *STATE),  # addresses; of absent state, 0
-    *("lr", "lr_is_float64", "first_tile", "kind", "position"),
+    *("lr", "lr_is_float64", "first_tile", "kind", "position", "start"),
     *("fan_in", "fan_inner", "inner", "outer_stride", "fan_outer_stride", "inner_stride"),
     *(name for name, type_ in COLUMNS.items() if type_ is int),
 )
@@ -109,6 +109,7 @@ def table_entry(update: Update) -> Entry:
         "first_tile": 0,
         "kind": walk.kind,
         "position": update.position,
+        "start": 0 if update.places is None else update.places.start,
         "fan_in": geometry.fan_outer * geometry.fan_inner,
         "fan_inner": geometry.fan_inner,
         "inner": walk.inner,

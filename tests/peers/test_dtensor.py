@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -41,5 +40,3 @@ def _train_sharded_and_whole():
         for p, q in zip(whole, sharded, strict=True):
             assert torch.equal(p, q.full_tensor()), f"Shard({dim}), {constraint}: rank {rank}"
         assert optimizers[0].num_skipped == optimizers[1].num_skipped > 0
-    with pytest.raises(RuntimeError, match="does not support that yet"):
-        Nero(sharded, stochastic_rounding=True)

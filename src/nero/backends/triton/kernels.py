@@ -183,12 +183,18 @@ def _neurons(
             sw, ww, size = sw + sw_more, ww + ww_more, size + tl.sum(tl.abs(d_more), 1)
     if EXACT and WORK != tl.float64:
         is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
-        if tl.max((is_rough & (size != 0)).to(tl.int32), 0) != 0:
-            gg, wg, sg = tl.zeros_like(gg), tl.zeros_like(wg), tl.zeros_like(sg)
-            sw, ww = tl.zeros_like(sw), tl.zeros_like(ww)
+        is_rough = is_rough & (size != 0)
+        if tl.max(is_rough.to(tl.int32), 0) != 0:
+            # A neuron's bits must not depend on its neighbours: the sums of the others stay.
+            gg, wg, sg = (
+                tl.where(is_rough, 0.0, gg),
+                tl.where(is_rough, 0.0, wg),
+                tl.where(is_rough, 0.0, sg),
+            )
+            sw, ww = tl.where(is_rough, 0.0, sw), tl.where(is_rough, 0.0, ww)
             for i in range(0, fan_in, PIECE):
                 more, exists = _block(
-                    i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, PIECE
+                    i, start, is_rough, fan_in, fan_inner, fan_stride, WALK, PIECE
                 )
                 w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
                 d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)

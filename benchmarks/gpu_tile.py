@@ -1,0 +1,29 @@
+"""The kernel with one kind of tile, so that its machine code can be told from that of the others."""
+
+import triton
+import triton.language as tl
+
+from nero.backends.triton.kernels import NUMBERS_LENGTH, ROW_LENGTH, _elements, _neurons
+from nero.backends.triton.table import Kind
+
+ELEMENTS = tl.constexpr(int(Kind.ELEMENTS))
+
+
+@triton.jit
+def tile_kernel(
+    table, numbers, factors, seeds, tiles,
+    KIND: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Do what `step_kernel` does with a tile of this kind; without EXACT, by its usual path alone."""
+    tile = tl.program_id(0)
+    tensor = tl.load(tiles + tile).to(tl.int64)
+    row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
+    factor, seed = factors + 2 * tensor, tl.load(seeds + tensor)
+    if KIND == ELEMENTS:
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, HAS_MOMENTUM)
+    else:
+        _neurons(
+            row, number, factor, seed, tile, KIND, NEURONS, BLOCK,
+            DTYPE, STOCHASTIC, HAS_MOMENTUM, EXACT,
+        )  # fmt: skip

@@ -37,6 +37,7 @@ LOOKS: dict[str, Look] = {
     "nero-none": Look("Nero, no constraint", "#8c8c8c", _SHORT),
     "nero-mean": Look("Nero, mean only", "#e6a100", _MIXED),
     "nero-norm": Look("Nero, norm only", "#6b3410", _LONG),
+    "nero-initial": Look("Nero, initial norms", "#c46a1b", _MIXED),
     "nero-rows": Look("Nero, preset rows", "#ff8c42", _LONG),
     "nero-polar": Look("Nero, preset polar", "#b3001b"),
     "nero-regularised": Look("Nero, regularised", "#a03a00", _SHORT),

@@ -57,8 +57,8 @@ MUTANTS = [
     Mutant(
         "plain-noise-of-blocks",
         PLAIN,
-        "offset=0 if part is None else part.start * update.weight[0].numel()",
-        "offset=0",
+        "start += part.start * (",
+        "start += 0 * (",
         BLOCKS,
     ),
     Mutant(
@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant(
         "geometry-scattered-noise",
         GEOMETRY,
-        "is_rounded and not update.weight.is_contiguous()",
+        "is_rounded and not weight.is_contiguous()",
         "False",
         (TEST_CPU, "-k", "any_memory_format"),
     ),
@@ -362,6 +362,27 @@ MUTANTS = [
         'columns["first_tile"] = first_tile',
         'columns["first_tile"] = 0',
         "whole_model",
+    ),
+    triton(
+        "exact-sums",
+        "kernels",
+        "if EXACT and WORK != tl.float64:",
+        "if False:",
+        "TestRules",
+    ),
+    triton(
+        "neighbours",
+        "kernels",
+        "i, start, is_rough, fan_in, fan_inner, fan_stride, WALK, PIECE",
+        "i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, PIECE",
+        "neighbours",
+    ),
+    triton(
+        "noise-of-shards",
+        "kernels",
+        "+ tl.load(row + START, mask, 0), mask)",
+        ", mask)",
+        "shard",
     ),
     triton(
         "lr-changes", "launch", "if values != self._lr_values:", "if self._lr_values is None:", "lr"

@@ -8,7 +8,7 @@ to the plain backend, tensor by tensor; `why_not` says what and why.
 
 Note:
     This code has been run in Triton's interpreter, where tests hold it to the plain backend, and has been
-    compiled for sm_80, sm_90 and gfx942. It has not been run on a GPU, and so not timed on one: there,
+    compiled for sm_80 to sm_120 and gfx942. We have not run it on a GPU, and so not timed it on one: there,
     `nero.backends.triton.trust` tests it before its first step.
 """
 

@@ -34,9 +34,9 @@ def results() -> dict[str, Results]:
     return read_results(RECORDS)
 
 
-def row(title: str) -> list[str]:
-    """Return the cells after the first of the row of a table of the README."""
-    (found,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", README, flags=re.MULTILINE)
+def row(title: str, text: str = README) -> list[str]:
+    """Return the cells after the first of the row of a table, of the README's by default."""
+    (found,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", text, flags=re.MULTILINE)
     return [cell.strip() for cell in found.split("|")]
 
 
@@ -57,6 +57,19 @@ def test_losses_are_those_of_the_records(title: str, results: dict[str, Results]
     optimizer, lr, _ = ROWS[title]
     found = [cell(results[MODERN_TASK], optimizer, lr, variant) for variant in ("", "long")]
     assert row(title)[:2] == found
+
+
+def test_the_page_of_presets_has_the_same_losses() -> None:
+    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
+    titles = {
+        "Nero as in the paper, lr 0.01": "`Nero(model)`",
+        "Muon, best rate": "Muon, with AdamW",
+    }
+    titles |= {"AdamW, best rate": "AdamW"}
+    titles |= {title: title for title in ('`preset="rows"`', '`preset="polar"`')}
+    for here, there in titles.items():
+        losses = [loss.removesuffix(" (1 seed)") for loss in row(there)[:2]]
+        assert row(here, page)[-2:] == losses
 
 
 @pytest.mark.parametrize("title", [title for title, (_, _, name) in ROWS.items() if name])

@@ -22,14 +22,14 @@ def test_reads_any_subset_in_any_order(text, ranks):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fsdp", "not of the form AXIS=SIZE"),
-        ("fsdp=two", "not of the form AXIS=SIZE"),
-        ("", "not of the form AXIS=SIZE"),
-        ("pp=2", "'pp' .* none of replicate, fsdp, tp"),
+        ("fsdp", "must be of the form AXIS=SIZE"),
+        ("fsdp=two", "must be of the form AXIS=SIZE"),
+        ("", "must be of the form AXIS=SIZE"),
+        ("pp=2", "'pp' .* must be one of replicate, fsdp, tp"),
         ("tp=2,tp=4", "names tp twice"),
         ("fsdp=0", "at least 1"),
         ("fsdp=99999999999999999999", "99,999,999,999,999,999,999 ranks are too many"),
-        (f"fsdp={'9' * 5000}", "not of the form AXIS=SIZE"),
+        (f"fsdp={'9' * 5000}", "must be of the form AXIS=SIZE"),
     ],
 )
 def test_says_what_is_wrong(text, message):

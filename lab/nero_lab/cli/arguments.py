@@ -118,8 +118,11 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_TASK = "a name, or package.module:TASK of your own"
+
+
 def _add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", help="a name, or package.module:TASK of your own")
+    parser.add_argument("task", help=_TASK)
     parser.add_argument("--scale", default="cpu", help="paper, cpu or smoke (default: %(default)s)")
 
 
@@ -174,7 +177,7 @@ def _folder(text: str) -> Path:
 
 
 def _add_list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", nargs="?", help="a name, or package.module:TASK of your own")
+    parser.add_argument("task", nargs="?", help=_TASK)
 
 
 def _names(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nero_lab.data.multi30k import read_lines
 from nero_lab.engine.batching import generator
 
 _WORD = re.compile(r"[\w'-]+")
@@ -63,8 +64,7 @@ def swapped(words: Sequence[str], numbers: torch.Generator) -> list[str]:
 
 
 def _read(path: Path, number: int | None, split: int) -> Captions:
-    lines = path.read_text(encoding="utf-8").strip().split("\n")
-    sentences = [_WORD.findall(line.lower()) for line in lines]
+    sentences = [_WORD.findall(line.lower()) for line in read_lines(path)]
     sentences = [words for words in sentences if len({*words}) > 1][:number]
     labels = torch.randint(2, (len(sentences),), generator=generator(split))
     texts = [

@@ -59,13 +59,15 @@ def load(folder: Path, *, num_sentences: int | None = None, min_count: int = 3) 
         min_count: how often a word must occur in the training sentences of one language.
     """
     tenth = None if num_sentences is None else num_sentences // 10
-    german, english = (_lines(folder / f"train.{code}")[:num_sentences] for code in ("de", "en"))
+    german, english = (
+        read_lines(folder / f"train.{code}")[:num_sentences] for code in ("de", "en")
+    )
     words = _frequent(german, min_count) | _frequent(english, min_count)
     vocabulary = (*SPECIALS, *sorted(words.difference(SPECIALS)))
     tokenizer = _tokenizer({word: number for number, word in enumerate(vocabulary)})
 
     def pairs(name: str) -> Pairs:
-        both = (_lines(folder / f"{name}.{code}")[:tenth] for code in ("de", "en"))
+        both = (read_lines(folder / f"{name}.{code}")[:tenth] for code in ("de", "en"))
         return Pairs(*(_encode(tokenizer, lines) for lines in both))
 
     return Translation(
@@ -95,7 +97,8 @@ def bucketed(
         yield batches[index]
 
 
-def _lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
+    """Return the sentences of a file, one per line."""
     return path.read_text(encoding="utf-8").strip().split("\n")
 
 

@@ -1,6 +1,6 @@
-"""The experiment that all image classifiers share: cross-entropy and accuracy."""
+"""What all classifiers share, cross-entropy and accuracy, and the experiment of those of images."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -100,19 +100,13 @@ class Classification(Experiment):
     def advance(self, batch: Any, take: Take) -> Sums:
         """Take one step on the cross-entropy of a batch."""
         images, labels = batch
-        loss, seen = _score(self.players["model"](images), labels)
+        loss, seen = cross_entropy(self.players["model"](images), labels)
         take("model", loss)
         return seen
 
     def score(self) -> Sums:
         """Score the network on the validation images."""
-        loss, correct, count = 0.0, 0.0, 0
-        for images, labels in self._valid.in_order(self._setting):
-            _, seen = _score(self.players["model"](images), labels)
-            loss += float(seen["loss"][0])
-            correct += float(seen["accuracy"][0])
-            count += len(labels)
-        return {"loss": (loss, count), "accuracy": (correct, count)}
+        return score_of(self.players["model"], self._valid.in_order(self._setting))
 
     def derive(self, averages: dict[str, float]) -> dict[str, float]:
         """Return the top-1 error in percent, beside each accuracy."""
@@ -124,7 +118,19 @@ class Classification(Experiment):
         }
 
 
-def _score(logits: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+def score_of(model: nn.Module, batches: Iterable[Batch]) -> Sums:
+    """Add up the cross-entropy and the right answers of a model over batches of inputs and labels."""
+    loss, correct, count = 0.0, 0.0, 0
+    for inputs, labels in batches:
+        _, seen = cross_entropy(model(inputs), labels)
+        loss += float(seen["loss"][0])
+        correct += float(seen["accuracy"][0])
+        count += len(labels)
+    return {"loss": (loss, count), "accuracy": (correct, count)}
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+    """Return the loss of a batch, and what is seen of it: the sums of losses and of right answers."""
     loss = F.cross_entropy(logits.float(), labels)  # in float32 under autocast too
     count = len(labels)
     correct = (logits.detach().argmax(1) == labels).sum()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nero_lab.data import captions
@@ -12,6 +11,7 @@ from nero_lab.data.files import folder
 from nero_lab.engine.batching import num_batches
 from nero_lab.engine.schedules import Linear
 from nero_lab.engine.task import Experiment, Metric, Recipe, Setting, Sums, Take, Task
+from nero_lab.experiments.classification import cross_entropy, score_of
 from nero_lab.models.sentence_encoder import PAD, SentenceClassifier, minilm, tiny_bert
 
 Batch = tuple[Tensor, Tensor]
@@ -41,7 +41,8 @@ class MiniLMCaptions(Experiment):
 
     def advance(self, batch: Batch, take: Take) -> Sums:
         """Take one step on the cross-entropy of a batch."""
-        loss, seen = self._seen(batch)
+        tokens, labels = batch
+        loss, seen = cross_entropy(self.players["model"](tokens), labels)
         take("model", loss)
         return seen
 
@@ -54,26 +55,13 @@ class MiniLMCaptions(Experiment):
         return self._score(self.test)
 
     def _score(self, data: captions.Captions) -> Sums:
-        totals = {"loss": 0.0, "accuracy": 0.0}
-        count = 0
-        for items in self.setting.in_order(len(data), 64):
-            _, seen = self._seen(self._batch(data, items))
-            count += len(items)
-            for name in totals:
-                totals[name] += float(seen[name][0])
-        return {name: (total, count) for name, total in totals.items()}
+        parts = self.setting.in_order(len(data), 64)
+        return score_of(self.players["model"], (self._batch(data, items) for items in parts))
 
     def _batch(self, data: captions.Captions, items: Tensor) -> Batch:
         rows = self.encode([data.texts[item] for item in items.tolist()])
         tokens = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return tokens.to(self.setting.device), data.labels[items].to(self.setting.device)
-
-    def _seen(self, batch: Batch) -> tuple[Tensor, Sums]:
-        tokens, labels = batch
-        logits = self.players["model"](tokens).float()
-        loss, count = F.cross_entropy(logits, labels), len(labels)
-        correct = (logits.detach().argmax(1) == labels).sum()
-        return loss, {"loss": (loss.detach() * count, count), "accuracy": (correct, count)}
 
 
 _OPTIONS: dict[str, Any] = {

@@ -86,9 +86,10 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
     if kernel == "triton":
         if torch.compiler.is_compiling():
             return "plain"
-        if triton.why_not_device(weight.device) is None:
+        reason = triton.why_not_device(weight.device)
+        if reason is None:
             return "triton" if fused else "triton or plain"
-        _say_once(f"Nero runs on plain torch operations: {triton.why_not_device(weight.device)}")
+        _say_once(f"Nero runs on plain torch operations: {reason}")
         return "plain"
     if cpu.missing() and not torch.compiler.is_compiling():
         _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")

@@ -11,7 +11,7 @@ import torch
 
 from nero.backends import cpu, triton
 from nero.backends.triton.launch import Variant
-from nero.backends.triton.selftest import device_name, self_test
+from nero.backends.triton.selftest import Difference, device_name, self_test
 from nero.backends.triton.trust import cache_folder
 from nero.tables import aligned
 from nero.tools.arguments import add_json_argument, names_of
@@ -87,10 +87,9 @@ def text(found: dict[str, Any]) -> str:
     lines.append(aligned(rows, left=(0, 1, 2, 3, 6)))
     for test in tests:
         for each in test["differences"]:
+            difference = Difference(**each)
             lines.append(
-                f"{test['dtype']}, {each['case']}, {each['tensor']}: {each['num_different']} of "
-                f"{each['num']} numbers differ, by up to {each['largest']:.2g} "
-                f"({each['allowed']:.1g} allowed)"
+                f"{test['dtype']}, {difference.case}, {difference.tensor}: {difference.counted}"
             )
     return "\n".join(lines)
 

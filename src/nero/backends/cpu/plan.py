@@ -84,9 +84,8 @@ class CpuBackend:
             table.renew(updates, "write_columns")
         with _shared_out(plan.tables) as todo:
             _take(todo)
-        for update, turn in zip(
-            updates, turns, strict=True
-        ):  # noise is that of the step before it counts
+        # Afterwards, because noise is that of the step before it counts.
+        for update, turn in zip(updates, turns, strict=True):
             plain.write_state_(update, turn)
         for table in plan.tables:
             increment_version(table.weights)

@@ -50,9 +50,8 @@ _, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOC
 FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
 # Float32 sums are good enough between these, and where at most half of the terms cancel.
 SMALLEST_SUM, LARGEST_SUM = tl.constexpr(1e-20), tl.constexpr(1e30)
-EXACT_BLOCK = tl.constexpr(
-    128
-)  # of rows that are summed again, which must not take registers from others
+# Of rows that are summed again, which must not take registers from others.
+EXACT_BLOCK = tl.constexpr(128)
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
 # Averages below the smallest normal number count as zero.
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)

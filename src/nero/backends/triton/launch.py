@@ -192,7 +192,7 @@ class Table:
         numbers = torch.tensor([entry.numbers for entry in entries], dtype=torch.float64)
         self.numbers = _to_device(numbers, device)
         self.factors = torch.zeros(len(entries), 2, dtype=torch.float64, device=device)
-        """lr and 1 - beta^t, and then seeds: written and read by every step."""
+        """lr and lr*sqrt(1 - beta^t), and then seeds: written and read by every step."""
         self.seeds = torch.zeros(len(entries), dtype=torch.int64, device=device)
 
     def set_lr(self, lrs: Sequence[float | Tensor]) -> None:

@@ -36,10 +36,14 @@ class Difference:
     """NaN where one backend has NaN, and the other does not."""
     allowed: float
 
-    def __str__(self) -> str:
-        counted = f"{self.num_different} of {self.num} numbers differ"
+    @property
+    def counted(self) -> str:
+        """How many numbers differ, and by how much."""
         by = f"by up to {self.largest:.2g} ({self.allowed:.1g} allowed)"
-        return f"{self.case}: {self.tensor}: {counted}, {by}"
+        return f"{self.num_different} of {self.num} numbers differ, {by}"
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.tensor}: {self.counted}"
 
 
 @dataclass(frozen=True)

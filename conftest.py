@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock
-from sybil import Example, Sybil
+from sybil import Example
+from sybil.document import Document
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from torch import nn
@@ -32,6 +32,10 @@ _NEEDS = {
     "lightning": ("tests/integrations", "src/nero/integrations", "docs/how-to/trainers.md"),
     "optax": ("src/nero/jax", "docs/how-to/jax.md"),
 }
+
+
+# `make docs` runs the notebooks; the lab's build hook is a copy, and one module of a name is enough.
+collect_ignore = ["docs/notebooks", "lab/hatch_build.py"]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -109,8 +113,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-# A ```python block runs, in the namespace of its page; a ```text block is what the block before it
-# printed.
+# The snippets of a page are one test, so that no two workers share them: a ```python block runs in the
+# namespace of its page, and a ```text block is what the block before it printed.
 
 
 def _run(example: Example) -> None:
@@ -126,36 +130,38 @@ def _compare(example: Example) -> str | None:
     return f"the page says:\n{want}\nbut this was printed:\n{got}"
 
 
-def _open_page(namespace: dict[str, Any]) -> None:
-    # Snippets save checkpoints: each page has a directory of its own.
-    namespace["_page"] = page = contextlib.ExitStack()
-    directory = page.enter_context(tempfile.TemporaryDirectory())
-    page.callback(os.chdir, os.getcwd())
-    os.chdir(directory)
-    torch.manual_seed(0)
-
-
 _python = PythonCodeBlockParser(doctest_optionflags=_FLAGS)
 _python.codeblock_parser = CodeBlockParser("python", _run)
-
-pytest_collect_file = Sybil(
-    parsers=[_python, CodeBlockParser("text", _compare)],
-    patterns=["README.md", "docs/**/*.md", "docs/*.md"],
-    setup=_open_page,
-    teardown=lambda namespace: namespace["_page"].close(),
-).pytest()
+_PARSERS = [_python, CodeBlockParser("text", _compare)]
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spread tests over workers one by one, but keep the snippets of a page together."""
-    if config.getoption("dist") != "load":
-        return None
-    from xdist.scheduler import LoadScopeScheduling
+class Snippets(pytest.Item):
+    """All snippets of one page, in order."""
 
-    class KeepPages(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.split("::")[0]
-            return path if path.endswith(".md") else nodeid
+    def runtest(self) -> None:
+        """Run them in a directory of their own, since some save checkpoints."""
+        document = Document.parse(str(self.path), *_PARSERS)
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+            patch.chdir(directory)
+            for example in document.examples():
+                example.evaluate()
 
-    return KeepPages(config, log)
+
+class Page(pytest.File):
+    """A page of the documentation."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield its snippets, if it has any."""
+        if "```python" in self.path.read_text():
+            yield Snippets.from_parent(self, name="snippets")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect README.md and the pages of docs/."""
+    here = Path(__file__).parent
+    if file_path == here / "README.md" or (
+        file_path.suffix == ".md" and here / "docs" in file_path.parents
+    ):
+        return Page.from_parent(parent, path=file_path)
+    return None

@@ -1,6 +1,7 @@
 """All optimisers that are timed. `madam` is that of ``nero.baselines``: pytorch_optimizer 4.1 has none."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,7 +11,6 @@ from torch.optim import Optimizer
 from nero import baselines
 from nero.tools.bench.competitors import ADAM_LR, SGD_LR, Competitor
 from nero.tools.bench.competitors import COMPETITORS as CORE
-from nero.tools.optimizers import muon
 
 
 def _bare(model: nn.Module) -> list[Optimizer]:
@@ -36,12 +36,7 @@ COMPETITORS: Mapping[str, Competitor] = {
         temporary_copies=2,
     ),
     # Its step on GPT-2 124M already takes seconds on two cores.
-    "muon": Competitor(
-        partial(muon, lr=ADAM_LR, fused=True),
-        state_copies=2,
-        temporary_copies=0.5,
-        max_parameters=130e6,
-    ),
+    "muon": replace(CORE["muon"], max_parameters=130e6, why_not=lambda _: None),
     # LAMB holds an update of the whole model at once, Nero some copies of one tensor.
     "pytorch_optimizer-nero": Competitor(partial(_peer, "Nero", 0.01), temporary_copies=0.5),
     "pytorch_optimizer-lamb": Competitor(

@@ -95,7 +95,7 @@ def compiled_tile(
         **_constants(getattr(tl, dtype)),
         "EXACT": is_exact,
     }
-    return read_code(_compile(tile_kernel, constants, architecture))
+    return read_code(compiled_kernel(tile_kernel, constants, architecture))
 
 
 def compiled_step(dtype: str, architecture: int) -> MachineCode:
@@ -104,7 +104,7 @@ def compiled_step(dtype: str, architecture: int) -> MachineCode:
 
     from nero.backends.triton.kernels import step_kernel
 
-    return read_code(_compile(step_kernel, _constants(getattr(tl, dtype)), architecture))
+    return read_code(compiled_kernel(step_kernel, _constants(getattr(tl, dtype)), architecture))
 
 
 def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]:
@@ -113,7 +113,8 @@ def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]
 
     from nero.backends.triton.kernels import step_kernel
 
-    text = _compile(step_kernel, _constants(getattr(tl, dtype)), architecture).asm["amdgcn"]
+    compiled = compiled_kernel(step_kernel, _constants(getattr(tl, dtype)), architecture)
+    text = compiled.asm["amdgcn"]
     fields: tuple[str, ...] = ("vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count")
     fields += ("private_segment_fixed_size", "group_segment_fixed_size")
     found = {name: re.search(rf"\.{name}:\s+(\d+)", text) for name in fields}
@@ -126,16 +127,27 @@ def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]
 
 
 def _constants(dtype: Any) -> dict[str, Any]:
-    return {"DTYPE": dtype, "STOCHASTIC": False, "HAS_MOMENTUM": False}
+    return {"DTYPE": dtype, "STOCHASTIC": False, "AVERAGE": None}
 
 
-def _compile(kernel: Any, constants: dict[str, Any], architecture: int | str) -> Any:
+def compiled_kernel(
+    kernel: Any, constants: dict[str, Any], architecture: int | str, **arguments: str
+) -> Any:
+    """Compile for an architecture of NVIDIA's, such as 80, or of AMD's, such as "gfx942".
+
+    Args:
+        kernel: that takes the table, and then ``arguments``.
+        constants: what it is compiled with.
+        architecture: of the GPU.
+        arguments: types of what it takes besides; by default, those of a step.
+    """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_triton
 
     table = {"table": "*i64", "numbers": "*fp64", "factors": "*fp64", "seeds": "*i64"}
-    signature = {**table, "tiles": "*i32", **dict.fromkeys(constants, "constexpr")}
+    arguments = arguments or {"tiles": "*i32"}
+    signature = {**table, **arguments, **dict.fromkeys(constants, "constexpr")}
     is_cuda = isinstance(architecture, int)
     target = GPUTarget("cuda", architecture, 32) if is_cuda else GPUTarget("hip", architecture, 64)
     source = ASTSource(kernel, signature, constants)

@@ -13,7 +13,7 @@ ELEMENTS = tl.constexpr(int(Kind.ELEMENTS))
 def tile_kernel(
     table, numbers, factors, seeds, tiles,
     KIND: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr, EXACT: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Do what `step_kernel` does with a tile of this kind; without EXACT, by its usual path alone."""
     tile = tl.program_id(0)
@@ -21,9 +21,9 @@ def tile_kernel(
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
     factor, seed = factors + 2 * tensor, tl.load(seeds + tensor)
     if KIND == ELEMENTS:
-        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, HAS_MOMENTUM)
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, AVERAGE)
     else:
         _neurons(
             row, number, factor, seed, tile, KIND, NEURONS, BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM, EXACT,
+            DTYPE, STOCHASTIC, AVERAGE, EXACT=EXACT,
         )  # fmt: skip

@@ -49,6 +49,7 @@ CHANGES = {
     "lr": Change(0.1),
     "beta": Change(0.5),
     "momentum": Change(0.5, {"momentum": 0.9}),
+    "momentum_dtype": Change("bfloat16", {"momentum": 0.9, "lr": 0.4}),
     "direction": Change("polar"),
     "constraint": Change("norm"),
     "bias_scale": Change(0.7, {"constraint": "none"}, grads=_zero_row_wakes_up),

@@ -17,6 +17,7 @@ from nero.core.update import Update
 
 OPTIONS = [
     *({"constraint": name} for name in ("balanced", "norm", "mean", "none", "initial")),
+    {"momentum": 0.9, "momentum_dtype": "bfloat16"},
     {"constraint": "initial", "momentum": 0.9},
 ]
 UNSAVED = {"num_skipped"}  # every rank counts for itself

@@ -14,6 +14,7 @@ def trained(block, shape, dtype=torch.float32, groups=None, **options):
     optimizer = Nero([{"params": [param], **(groups or {})}], fused=False, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "_BLOCK", block)
+        patch.setattr(torch, "get_num_threads", lambda: 1)
         for step in range(3):
             param.grad = torch.randn(shape).to(dtype)
             param.grad[step] = 0
@@ -30,6 +31,10 @@ def trained(block, shape, dtype=torch.float32, groups=None, **options):
         ((13, 10), torch.float64, None, {}),
         ((13, 10), torch.bfloat16, None, {}),
         ((13, 10), torch.bfloat16, None, {"stochastic_rounding": True, "lr": 0.001}),
+        ((13, 10), torch.float32, None, {"momentum": 0.9}),
+        ((13, 10), torch.float32, None, {"momentum": 0.9, "momentum_dtype": "bfloat16"}),
+        ((13, 2, 5), torch.float32, {"neuron_dims": (0,)}, {}),
+        ((13, 2, 5), torch.float32, {"neuron_dims": (0, 1)}, {}),
         ((13, 2, 5), torch.float32, {"neuron_dims": (0, 2)}, {}),
         ((13, 10), torch.float32, {"neuron_dims": (1,)}, {}),
         ((12, 4, 5), torch.float32, {"neuron_dims": (1,), "num_groups": 3}, {}),
@@ -47,3 +52,11 @@ def test_blocks_change_no_bit(block, shape, dtype, groups, options):
     # A sum over a block may run in another order than one over the whole.
     torch.testing.assert_close(whole[1], in_blocks[1], rtol=1e-7, atol=0)
     assert whole[2] == in_blocks[2]
+
+
+def test_a_scalar_is_stepped():
+    param = nn.Parameter(torch.tensor(0.5))
+    optimizer = Nero([{"params": [param], "role": "other"}], lr=0.01, fused=False)
+    param.grad = torch.tensor(3.0)
+    optimizer.step()
+    assert param.item() == pytest.approx(0.5 - 0.01 * 0.5)

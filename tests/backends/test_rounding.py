@@ -17,13 +17,14 @@ def test_the_mean_is_what_was_rounded(value, dtype):
     assert abs(rounded.mean().item() - x[0].item()) <= 0.0045 * spacing
 
 
-def test_seeds_streams_steps_and_positions_have_noise_of_their_own():
+def test_seeds_streams_steps_positions_and_lanes_have_noise_of_their_own():
     like = torch.empty(1000)
-    base = {"seed": 0, "stream": 0, "step": 1, "offset": 0}
+    base = {"seed": 0, "stream": 0, "step": 1, "offset": 0, "lane": 0}
     noise = uniform_noise(like, **base)
     for name in base:
         other = uniform_noise(like, **{**base, name: base[name] + 1})
         assert (noise == other).float().mean() < 0.01, name
+        assert abs(torch.corrcoef(torch.stack([noise, other]))[0, 1]) < 0.15, name
     assert torch.equal(uniform_noise(like[100:], **{**base, "offset": 100}), noise[100:])
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from backends import triton_in_interpreter as cases
+from benchmarks.gpu_machine_code import compiled_kernel
 from nero.backends.triton import launch as backend
-from nero.backends.triton.table import INTEGERS, NUMBERS
+from nero.backends.triton.table import INTEGERS, NUMBERS, Phase
 
 pytest.importorskip("triton")
 
@@ -38,38 +39,31 @@ def test_in_the_interpreter(name):
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
-    ("target", "dtype", "stochastic", "momentum", "wide_load"),
+    ("target", "dtype", "stochastic", "momentum", "phase", "wide_load"),
     [
-        (("cuda", 80, 32), "float32", False, False, "ld.global.v4.b32"),
-        (("cuda", 80, 32), "float32", False, True, "ld.global.v4.b32"),
-        (("cuda", 90, 32), "bfloat16", True, True, "ld.global.v4.b32"),
-        (("hip", "gfx942", 64), "float16", True, False, "global_load_dwordx4"),
+        (80, "float32", False, None, Phase.WHOLE, "ld.global.v4.b32"),
+        (80, "float32", False, "float32", Phase.WHOLE, "ld.global.v4.b32"),
+        (80, "float32", False, "bfloat16", Phase.WHOLE, "ld.global.v4.b32"),
+        (90, "bfloat16", True, "float32", Phase.WHOLE, "ld.global.v4.b32"),
+        (90, "float32", False, None, Phase.SUMS, "ld.global.v4.b32"),
+        (90, "bfloat16", True, "float32", Phase.ROWS, "ld.global.v4.b32"),
+        ("gfx942", "float16", True, None, Phase.WHOLE, "global_load_dwordx4"),
     ],
-    ids=["sm_80", "sm_80 momentum", "sm_90 momentum", "gfx942"],
 )
-def test_kernels_compile(target, dtype, stochastic, momentum, wide_load):
+def test_kernels_compile(target, dtype, stochastic, momentum, phase, wide_load):
     import triton.language as tl
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler import compile as compile_triton
 
     from nero.backends.triton.kernels import advance_kernel, step_kernel
 
-    target = GPUTarget(*target)
-    table = {"table": "*i64", "numbers": "*fp64", "factors": "*fp64", "seeds": "*i64"}
-    for kernel, more, constants in [
-        (advance_kernel, {"num_tensors": "i32"}, {"BLOCK": 128}),
-        (
-            step_kernel,
-            {"tiles": "*i32"},
-            {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "HAS_MOMENTUM": momentum},
-        ),
-    ]:
-        signature = {**table, **more, **dict.fromkeys(constants, "constexpr")}
-        source = ASTSource(kernel, signature, constants)
-        compiled = compile_triton(source, target=target, options=backend.COMPILATION)
-        assert compiled.asm["cubin" if target.backend == "cuda" else "hsaco"]
-    text = compiled.asm["ptx" if target.backend == "cuda" else "amdgcn"]
+    average = momentum and getattr(tl, momentum)
+    constants = {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "AVERAGE": average}
+    constants["PHASE"] = int(phase)
+    is_cuda = isinstance(target, int)
+    advance = compiled_kernel(advance_kernel, {"BLOCK": 128}, target, num_tensors="i32")
+    step = compiled_kernel(step_kernel, constants, target)
+    for compiled in (advance, step):
+        assert compiled.asm["cubin" if is_cuda else "hsaco"]
+    text = step.asm["ptx" if is_cuda else "amdgcn"]
     assert wide_load in text, "aligned rows are read 128 bits at a time"
     assert "st.local" not in text, "registers must do"
 
@@ -80,7 +74,7 @@ def test_kernels_read_every_column_that_the_table_has():
 
     for names in (INTEGERS, NUMBERS):
         for i, name in enumerate(names):
-            if name != "stochastic_rounding":  # which kernel is launched depends on it
+            if name not in ("stochastic_rounding", "momentum_dtype"):  # they tell which kernel
                 assert getattr(kernels, name.upper()).value == i, name
 
 

@@ -13,16 +13,20 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import nero.backends
 from backends.quick_interpreter import quick_interpreter
 from nero import Nero
 from nero.backends.triton import kernels, launch, selftest, trust
 from nero.backends.triton.launch import TritonBackend, Variant
+from nero.core.precision import working_dtype
+from tests.distributed.ranks import on_ranks, sharded_grad
 
 # The interpreter computes with numpy, which remarks on every NaN and inf.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
-FLOAT32 = Variant(torch.device("cpu"), torch.float32, False, False)
+FLOAT32 = Variant(torch.device("cpu"), torch.float32, stochastic=False)
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +62,9 @@ def launched(monkeypatch):
     """Count the launches of kernels by steps, not by self-tests."""
     count, run = [], launch._run
 
-    def counted(table):
+    def counted(table, *phase):
         count.append(table)
-        run(table)
+        run(table, *phase)
 
     def silent(variant):
         num = len(count)
@@ -77,28 +81,39 @@ VARIANTS = [
     Variant(torch.device("cpu"), dtype, stochastic, momentum)
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
     for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
-    for momentum in (False, True)
+    for momentum in (None, working_dtype(dtype), torch.bfloat16)
+]
+# The halves of a step, which are the same lines for every dtype: the plainest, and the most involved.
+VARIANTS += [
+    FLOAT32._replace(shared=True),
+    Variant(
+        torch.device("cpu"), torch.bfloat16, stochastic=True, momentum=torch.bfloat16, shared=True
+    ),
+    Variant(torch.device("cpu"), torch.float64, stochastic=False, shared=True),
 ]
 
 
 @pytest.mark.parametrize(
-    "variant", VARIANTS, ids=lambda v: f"{v.dtype}, {v.stochastic}, {v.momentum}"
+    "variant", VARIANTS, ids=lambda v: f"{v.dtype}, {v.stochastic}, {v.momentum}, {v.shared}"
 )
 def test_the_kernel_passes(variant):
     found = selftest.self_test(variant)
     assert found.passed, [str(difference) for difference in found.differences] or found.error
-    assert found.num_cases > 20
+    assert found.num_cases > (14 if variant.shared else 20)
 
 
-def test_takes_less_than_a_second():
-    """For one dtype, by the processor's clock, since others may use the machine."""
+def test_is_quick():
+    """Under a second for one dtype on an idle core (0.8 s); one that others share may take twice as long.
+
+    By the processor's clock, since that does not count the time of others.
+    """
 
     def seconds() -> float:
         start = time.process_time()
         selftest.self_test(FLOAT32)
         return time.process_time() - start
 
-    assert min(seconds() for _ in range(3)) < 1.0
+    assert min(seconds() for _ in range(3)) < 2.0
 
 
 class TestTrusted:
@@ -168,7 +183,7 @@ BROKEN = {
     "no propagation": ("== PROPAGATE, mask, is_finite)", "== PROPAGATE, is_finite, is_finite)", "NaN that"),
     "ignored radius": ("if tl.load(row + RADIUS) != 0:", "if tl.load(row + RADIUS) == 1:", "initial norms"),
     "second block forgotten": ("ww + ww_more, size +", "ww, size +", "rows of several"),
-    "float32 alone": ("if EXACT and WORK != tl.float64:", "if False:", "a huge gradient"),
+    "float32 alone": ("if EXACT and SUM != tl.float64:", "if False:", "a huge gradient"),
     "does not compile": ("tl.program_id(0)", "tl.no_such_name(0)", "no_such_name"),
 }  # fmt: skip
 
@@ -219,6 +234,12 @@ class TestBroken:
         assert selftest.self_test(FLOAT32).passed
         assert_falls_back("float32, momentum on", momentum=0.9)
 
+    def test_momentum_rounded_by_the_noise_of_weights(self, break_kernels):
+        break_kernels(broken_kernels("_noise(seed, offset, 1)", "_noise(seed, offset, 0)"))
+        assert selftest.self_test(FLOAT32).passed
+        options = {"momentum": 0.9, "momentum_dtype": "bfloat16"}
+        assert_falls_back("float32, bfloat16 momentum on", **options)
+
     def test_wrong_rounding(self, break_kernels):
         break_kernels(broken_kernels("noise < scaled - below", "0.5 < scaled - below"))
         options = {"dtype": torch.bfloat16, "stochastic_rounding": True}
@@ -258,6 +279,53 @@ class TestBroken:
 
         monkeypatch.setattr(launch, "table_entry", shifted)
         assert_falls_back("row")
+
+
+# The same for the halves of a step.
+BROKEN_HALVES = {
+    "sums in another order": ("sums + 2 * total, wg", "sums + 2 * total, gg", "a usual row"),
+    "a sum of the first block": ("ww + ww_more, size +", "ww, size +", "rows of several"),
+    "a lost mean": ("tl.load(turns + 2 * total, mask, 0.0)", "tl.load(turns, mask, 0.0)", "a usual row"),
+    "moves what is skipped": ("_address(row, MOVES, tl.int8)", "_address(row, WRITTEN, tl.int8)", "zero"),
+}  # fmt: skip
+
+
+class TestHalves:
+    """What neurons that ranks share go through."""
+
+    @pytest.mark.parametrize("name", BROKEN_HALVES)
+    def test_a_broken_one_is_caught(self, name, break_kernels):
+        old, new, told = BROKEN_HALVES[name]
+        break_kernels(broken_kernels(old, new))
+        found = selftest.self_test(FLOAT32._replace(shared=True))
+        assert not found.passed
+        assert "neurons that ranks share" in str(found)
+        assert any(told in str(difference) for difference in found.differences), str(found)
+
+    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    def test_on_two_ranks(self, momentum):
+        on_ranks(2, _train_shared, momentum)
+
+
+def _train_shared(momentum):
+    nero.backends.KERNELS["cpu"] = "triton"
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    weight, grads = torch.randn(5, 40), torch.randn(3, 5, 40)
+    grads[1, 2], grads[2, 3, 0] = 0, torch.nan
+    options = {"momentum": momentum, "nonfinite": "skip"}
+    whole = nn.Parameter(weight.clone())
+    cut = nn.Parameter(distribute_tensor(weight, mesh, [Shard(1)]))
+    reference, ours = Nero([whole], fused=False, **options), Nero([cut], fused=True, **options)
+    with quick_interpreter():
+        for grad in grads:
+            whole.grad, cut.grad = grad, sharded_grad(grad, cut)
+            reference.step()
+            ours.step()
+    torch.testing.assert_close(cut.full_tensor(), whole.detach(), rtol=2e-6, atol=2e-6)
+    assert ours.num_skipped == reference.num_skipped == 1
+    # Both halves read one table, and a new rate does not make another.
+    assert ours._summing_backends["triton"].num_built <= len(grads)
 
 
 def test_the_result_is_plain_data():

@@ -19,6 +19,7 @@ from benchmarks.gpu_machine_code import (
     compiled_tile,
 )
 from nero.backends.triton.table import TILES, Kind
+from nero.tools.bench.predicted import PREDICTED_MODEL, PREDICTED_MS, predicted_ms
 from nero.tools.models import MODELS
 
 RECORD = json.loads((Path(__file__).parents[2] / "records" / "gpu-roofline.json").read_text())
@@ -105,3 +106,11 @@ def test_occupancy_follows_from_registers():
     assert code.programs_per_sm(80) == 8
     assert code.occupancy(80) == 0.25
     assert code.occupancy(89) == 8 * 2 / 48
+
+
+def test_what_bench_prints_beside_a_measurement_is_in_the_record():
+    found = {(each["card"], each["dtype"]): each for each in RECORD["predictions"]}
+    assert len(found) == sum(map(len, PREDICTED_MS.values()))
+    for (card, dtype), each in found.items():
+        assert each["model"] == PREDICTED_MODEL
+        assert predicted_ms(card, dtype) == pytest.approx(1000 * each["step"], abs=5e-4)

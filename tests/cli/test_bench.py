@@ -5,6 +5,9 @@ import json
 import pytest
 import torch
 
+from nero.tools.bench.command import write_report
+from nero.tools.bench.run import StepResult
+from nero.tools.bench.timing import Spread
 from nero.tools.cli import main
 
 QUICK = ["--shapes", "mlp-tiny", "--rounds", "2", "--settle-ms", "0", "--evict-mb", "0.1"]
@@ -43,6 +46,34 @@ def test_kernel_for_gpus_is_left_out_on_a_cpu_and_says_why(capsys):
     assert main(["bench", *QUICK, "--optimizers", "nero,nero-fused", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["left_out"] == {"nero-fused": "on CPUs, nero is the fused one"}
+
+
+def test_bandwidth_is_what_a_step_moves_over_its_time(capsys):
+    assert main(["bench", *QUICK, "--optimizers", "sgd-fused,adamw-fused", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    for name, copies in (("sgd-fused", 3), ("adamw-fused", 7)):
+        moved = result["optimizers"][name]["moved_bytes"]
+        assert moved == pytest.approx(copies * 4 * 672, rel=0.02)  # AdamW also counts its steps
+    step = StepResult(Spread(2.0, 2.0, 2.0, 1), {}, 0, 0, 1.0, 1, 0, moved_bytes=10**9)
+    assert step.gigabytes_per_second == 500
+
+
+def test_on_a_gpu_the_self_test_and_the_prediction_are_shown(capsys):
+    test = {
+        "device": "a GPU",
+        "dtype": "float32",
+        "stochastic": False,
+        "momentum": None,
+        "shared": True,
+    }
+    test |= {"num_cases": 35, "seconds": 0.1, "passed": True, "error": None, "differences": []}
+    report = {"date": "today", "machine": {"gpu": "NVIDIA L4"}, "versions": {}, "results": []}
+    write_report(report | {"self_tests": [test], "predicted_ms": 4.994}, None)
+    printed = capsys.readouterr().out
+    assert "35     0.10  passed" in " ".join(printed.splitlines())
+    assert "predicted from its machine code: 4.99 ms" in printed
+    write_report(report | {"self_tests": [test], "predicted_ms": None}, None)
+    assert "no prediction for this card: there are some for A100, H100" in capsys.readouterr().out
 
 
 def test_refuses_a_negative_rest(capsys):

@@ -51,7 +51,7 @@ def test_prints_the_self_test_whole():
     )
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("Triton's interpreter")]
-    assert len(lines) == 2, "without momentum, and with it"
+    assert len(lines) == 6, "without momentum and with it in two dtypes, whole and in halves"
     assert all(line.endswith("passed") for line in lines)
 
 
@@ -59,8 +59,8 @@ def test_prints_every_difference():
     from nero.tools.doctor import text
 
     difference = {"case": "a row of zeros", "tensor": "weight", "num_different": 3, "num": 27}
-    test = {"device": "a GPU", "dtype": "float32", "stochastic": False, "momentum": False}
-    test |= {"num_cases": 35, "seconds": 0.1, "passed": False, "error": None}
+    test = {"device": "a GPU", "dtype": "float32", "stochastic": False, "momentum": None}
+    test |= {"shared": False, "num_cases": 35, "seconds": 0.1, "passed": False, "error": None}
     test["differences"] = [{**difference, "largest": 0.5, "allowed": 2e-6}] * 2
     found = {"versions": {}, "machine": {"cpu": "", "platform": ""}, "threads": {}, "cache": ""}
     printed = text({**found, "backends": {"plain": "runs"}, "self_tests": [test]})

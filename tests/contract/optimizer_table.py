@@ -172,6 +172,7 @@ TABLE = (
         inputs=(
             {"beta": 0.0},
             {"momentum": 0.9},
+            {"momentum": 0.9, "momentum_dtype": torch.bfloat16},
             {"preset": "rows"},
             {"preset": "polar"},
             {"direction": "polar"},
@@ -188,7 +189,9 @@ TABLE = (
             {"constraint": "none"},
             {"gain_penalty": 0.5},
             {"momentum": 0.9},
+            {"momentum": 0.9, "momentum_dtype": "bfloat16", "seed": 7},
             {"momentum": 0.9, "direction": "polar"},
+            {"momentum": 0.9, "momentum_dtype": "bfloat16", "direction": "polar"},
             {"stochastic_rounding": True, "seed": 7},
         ),
         own_errors=(
@@ -197,6 +200,8 @@ TABLE = (
             ({"beta": 1.0}, ValueError, "Invalid beta"),
             ({"beta": float("nan")}, ValueError, "Invalid beta"),
             ({"momentum": 1.0}, ValueError, "Invalid momentum"),
+            ({"momentum_dtype": "float16"}, ValueError, "momentum_dtype must be one of"),
+            ({"momentum_dtype": "bfloat16"}, UserWarning, "momentum_dtype=.*has no effect"),
             ({"preset": "muon"}, ValueError, "preset must be one of"),
             ({"direction": "down"}, ValueError, "direction must be one of"),
             ({"bias_scale": 0.0}, ValueError, "Invalid bias_scale"),
@@ -222,7 +227,7 @@ TABLE = (
         fixed_options={"bias_scale": "it becomes state when the parameter is added"},
         newer_options=(
             *("bias_scale", "constraint", "gain_penalty", "nonfinite", "maximize"),
-            *("momentum", "direction", "preset"),
+            *("momentum", "momentum_dtype", "direction", "preset"),
             *("stochastic_rounding", "seed"),
             *("weight_decay", "foreach", "fused", "role", "neuron_dims", "num_groups"),
         ),

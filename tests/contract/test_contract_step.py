@@ -309,6 +309,8 @@ def test_swapped_parameters_train_like_the_old_ones(entry: Entry, kwargs: dict[s
     expected = train(other, reference, range(4))
     assert_moves(expected)
     assert_same(expected, train(model, optimizer, range(4)))
+    # The old ones would keep the memory of the whole model alive.
+    assert {*optimizer.state} <= {*model.parameters()}
 
 
 @each_entry
@@ -324,6 +326,18 @@ def test_swapped_parameters_can_be_saved(entry: Entry, num_steps: int):
     after = range(num_steps, num_steps + 2)
     assert_same(train(other, reference, after), train(model, optimizer, after))
     assert_same(reference.state_dict()["state"], optimizer.state_dict()["state"])
+
+
+@each_entry
+def test_swapped_parameters_have_state_to_load_into(entry: Entry):
+    """torch's checkpoints load what the optimiser has, and build nothing if it has anything."""
+    model = TinyNet()
+    optimizer = entry.build(model)
+    num_states = len(optimizer.state_dict()["state"])
+    swap_parameters(model, optimizer)
+    before = weights([*model.parameters()])
+    assert len(optimizer.state_dict()["state"]) == num_states
+    assert_same(before, weights([*model.parameters()]))
 
 
 @each_entry

@@ -21,7 +21,7 @@ from tests.distributed.test_same_bits import SHARDINGS
 
 NUM_BEFORE, NUM_AFTER = 10, 10
 OWN = {
-    "nested": {"momentum": 0.9},
+    "nested": {"momentum": 0.9, "momentum_dtype": "bfloat16"},
     "flattened": {"momentum": 0.9, "direction": "polar"},
     "with TP": {"momentum": 0.9, "direction": "polar"},
 }

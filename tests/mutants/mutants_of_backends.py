@@ -57,8 +57,8 @@ MUTANTS = [
     Mutant(
         "plain-noise-of-blocks",
         PLAIN,
-        "start += part.start * (",
-        "start += 0 * (",
+        "start + i * num * strides[0]",
+        "start + 0 * num * strides[0]",
         BLOCKS,
     ),
     Mutant(
@@ -67,8 +67,15 @@ MUTANTS = [
     Mutant(
         "plain-block-coefficients",
         PLAIN,
-        "moves=turn.moves[part]",
-        "moves=turn.moves[: part.stop - part.start]",
+        "turn.moves.split(num)",
+        "turn.moves.roll(1, 0).split(num)",
+        BLOCKS,
+    ),
+    Mutant(
+        "plain-matrix-sums",
+        PLAIN,
+        "(letters.index(a), letters.index(b))",
+        "(letters.index(b), letters.index(b))",
         BLOCKS,
     ),
     Mutant(
@@ -366,7 +373,7 @@ MUTANTS = [
     triton(
         "exact-sums",
         "kernels",
-        "if EXACT and WORK != tl.float64:",
+        "if EXACT and SUM != tl.float64:",
         "if False:",
         "TestRules",
     ),
@@ -537,9 +544,9 @@ MUTANTS = [
     ),
     Mutant(
         "shared-kernel-moves",
-        CPU + "plan.py",
-        "plan.buffers[i].moves.copy_(turn.moves)",
-        "plan.buffers[i].moves.fill_(True)",
+        "src/nero/backends/halves.py",
+        "self.moves.copy_(turn.moves.reshape(shape))",
+        "self.moves.fill_(True)",
         TWO_RANKS,
     ),
 ]

@@ -58,7 +58,7 @@ def trained_model(trained_state):
 
 def assert_quiet(call, *args):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)  # torch has others of its own
         return call(*args)
 
 

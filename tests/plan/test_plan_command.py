@@ -19,9 +19,9 @@ def test_prints_a_table(capsys):
     assert main([*TINY, "--mesh", "fsdp=4,tp=2"]) == 0
     title, _, *rows = capsys.readouterr().out.splitlines()
     assert "19,616 parameters on 8 ranks (fsdp=4,tp=2)" in title
-    names = ["nero", "nero-rows", "nero-polar", "adamw", "lamb", "muon"]
+    names = ["nero", "nero-rows", "nero-rows-bf16", "nero-polar", "adamw", "lamb", "muon"]
     assert [row.split()[0] for row in rows] == names
-    assert [row.split()[3] for row in rows[:4]] == ["1", "1", "5", "0"]
+    assert [row.split()[3] for row in rows[:5]] == ["1", "1", "1", "5", "0"]
 
 
 def test_prints_json(capsys):

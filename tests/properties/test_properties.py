@@ -10,7 +10,7 @@ from torch import nn
 from nero import BALANCED, INITIAL_SPHERE, MEAN_ONLY, NORM_ONLY, UNCONSTRAINED, Nero, Sphere
 from nero.functional import balance_tolerance, is_balanced, neuron_norm, project
 
-settings.register_profile("nero", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("nero", deadline=None, max_examples=100, derandomize=True)
 settings.load_profile("nero")
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

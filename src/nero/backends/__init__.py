@@ -1,7 +1,7 @@
 """The same update at different speeds.
 
-A backend takes a whole step, ``step_(updates)``; some also sum and write separately, for neurons that ranks
-share. `backend_name` chooses for each parameter; an optimiser keeps a set of backends of its own.
+A backend takes a whole step, ``step_(updates)``, or sums and writes separately, for neurons that ranks
+share. `backend_name` chooses for each parameter; an optimiser keeps backends of its own.
 """
 
 import logging
@@ -20,23 +20,17 @@ from nero.core.update import Update
 
 __all__ = [
     "Backend",
-    "SummingBackend",
     "backend_name",
     "new_backends",
-    "new_summing_backends",
     "why_not_fused",
 ]
 
 
 class Backend(Protocol):
-    """What takes a step."""
+    """What takes a step, at once or in two halves, between which ranks add up their sums."""
 
     def step_(self, updates: Sequence[Update]) -> None:
         """Update, in place, the weights and state of every parameter; gradients are only read."""
-
-
-class SummingBackend(Backend, Protocol):
-    """What can also stop between the sums and the new rows, so that ranks add up their sums."""
 
     def gram(self, updates: Sequence[Update]) -> list[Gram]:
         """Compute the Gram matrix of what this rank holds of every neuron."""
@@ -53,11 +47,6 @@ def new_backends() -> dict[str, Backend]:
         "triton": triton.TritonBackend(trust.agrees_or_raises),
         "triton or plain": triton.TritonBackend(trust.agrees_or_warns),
     }
-
-
-def new_summing_backends() -> dict[str, SummingBackend]:
-    """Return the backends that step the neurons which ranks share."""
-    return {"plain": plain, "cpu": cpu.CpuBackend(), "triton": plain, "triton or plain": plain}
 
 
 KERNELS = {"cpu": "cpu", "cuda": "triton"}

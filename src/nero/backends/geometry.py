@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from nero.core.update import Update
+from nero.core.update import Update, rounds_average, rounds_weight
 
 
 class Geometry(NamedTuple):
@@ -68,8 +68,8 @@ def update_geometry(update: Update) -> Geometry | None:
 
 def scatters_noise(update: Update) -> bool:
     """Tell whether noise that a kernel draws by places in memory would not be that of positions."""
-    is_rounded = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
     weight, places = update.weight, update.places
+    is_rounded = rounds_weight(update) or rounds_average(update)
     if is_rounded and places is not None:  # a kernel adds the start of a shard, and knows no more
         return not _same_memory(weight.shape, weight.stride(), places.strides)
     return is_rounded and not weight.is_contiguous()

@@ -25,6 +25,16 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return what Triton, JSON and people call a dtype.
+
+    Example:
+        >>> dtype_name(torch.bfloat16)
+        'bfloat16'
+    """
+    return str(dtype).removeprefix("torch.")
+
+
 def sum_dtype(tensor: Tensor) -> torch.dtype:
     """Return the dtype in which sums over ``tensor`` are accumulated.
 

@@ -1,9 +1,9 @@
 """Stochastic rounding: up or down at random, so that small updates survive on average.
 
-A bfloat16 weight has 8 bits. Rounded to nearest, most updates at a small learning rate are lost; rounded
-at random, in proportion to the distance, each is right on average. The noise is a hash of (seed, stream,
-step, position), not a generator with a state: a resumed run draws the same noise without saving anything,
-on any device, and a compiled step needs no side effect.
+A bfloat16 number, a weight or an average of the gradient, has 8 bits. Rounded to nearest, most updates at a
+small learning rate are lost; rounded at random, in proportion to the distance, each is right on average.
+The noise is a hash of (seed, stream, step, position), not a generator with a state: a resumed run draws the
+same noise without saving anything, on any device, and a compiled step needs no side effect.
 """
 
 import math
@@ -29,6 +29,7 @@ def uniform_noise(
     step: int | Tensor,
     offset: int = 0,
     strides: Sequence[int] | None = None,
+    lane: int = 0,
 ) -> Tensor:
     """Return float32 numbers in [0, 1), determined by the arguments and the position alone.
 
@@ -39,6 +40,7 @@ def uniform_noise(
         step: tells steps apart.
         offset: position of the first element, where ``like`` is a piece of a larger tensor.
         strides: by how much the position grows along each dim; by default, as in a tensor of that shape.
+        lane: which of two independent numbers of a position: 0 is for its weight, 1 for its average.
 
     Example:
         >>> from nero.core.rounding import uniform_noise
@@ -58,7 +60,8 @@ def uniform_noise(
         for dim, (num, stride) in enumerate(zip(like.shape, strides, strict=True)):
             along = [-1 if d == dim else 1 for d in range(like.ndim)]
             position = position + (torch.arange(num, device=like.device) * stride).reshape(along)
-    return _shift(_mix(start + position), 64 - _BITS) * 2.0**-_BITS
+    bits = _shift(_mix(start + position), 64 - _BITS * (lane + 1)) & ((1 << _BITS) - 1)
+    return bits * 2.0**-_BITS
 
 
 def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ def nero_update(
     lr: float | Tensor = 0.01,
     hyper: Hyper | None = None,
     noise: Tensor | None = None,
+    average_noise: Tensor | None = None,
 ) -> Updated:
     """Update a parameter once: Gram matrix, coefficients, new rows.
 
@@ -93,6 +94,7 @@ def nero_update(
         lr: the angle to turn.
         hyper: the options.
         noise: as in [`apply_turn`][nero.functional.apply_turn].
+        average_noise: the same for ``exp_avg``, if it is in bfloat16.
 
     Example:
         >>> from nero.layout import neurons
@@ -103,13 +105,17 @@ def nero_update(
         True
     """
     hyper = Hyper() if hyper is None else hyper
-    _check_update(weight, grad, state, neurons, hyper, noise)
+    given = {"noise": noise, "average_noise": average_noise}
+    noises = {name: each for name, each in given.items() if each is not None}
+    _check_update(weight, grad, state, neurons, hyper, noises)
     learning_rate("lr", lr)
     hyper = hyper.for_neurons(neurons)
     average: dict[str, Tensor] = {}
     if hyper.direction == "polar":
         along = polar_direction(rows_of(weight, grad, state, hyper)["g"], neurons)
-        average = average_along(*(weight, grad, state, along), neurons=neurons, lr=lr, hyper=hyper)
+        average = average_along(
+            *(weight, grad, state, along), neurons=neurons, lr=lr, hyper=hyper, noise=average_noise
+        )
         grad, hyper = along.to(weight.dtype), hyper.along_given()
         state = {key: value for key, value in state.items() if key != "exp_avg"}
     rows = rows_of(weight, grad, state, hyper)
@@ -117,7 +123,9 @@ def nero_update(
     turn = turn_rows(products, rows, state, neurons=neurons, step=step, lr=lr, hyper=hyper)
     new_state = turn.state | average
     if "exp_avg" in state:
-        new_state["exp_avg"] = average_grad(weight, grad, state["exp_avg"], turn.is_written, hyper)
+        new_state["exp_avg"] = average_grad(
+            *(weight, grad, state["exp_avg"], turn.is_written, hyper), noise=average_noise
+        )
     return Updated(apply_turn(rows, turn, noise=noise), new_state, turn.is_finite)
 
 
@@ -127,9 +135,9 @@ def _check_update(
     state: Mapping[str, Tensor],
     neurons: Neurons,
     hyper: Hyper,
-    noise: Tensor | None,
+    noises: Mapping[str, Tensor],
 ) -> None:
-    check_alike(weight=weight, grad=grad, **({} if noise is None else {"noise": noise}))
+    check_alike(weight=weight, grad=grad, **noises)
     if not isinstance(neurons, Neurons):
         raise TypeError(f"neurons must be those of a shape, as Layout.at returns them: {neurons!r}")
     if not isinstance(hyper, Hyper):
@@ -189,11 +197,17 @@ def direction(grad: Tensor, exp_avg: Tensor | None, momentum: float) -> Tensor:
     if exp_avg is None:
         return grad
     old = momentum * momentum
-    return torch.add((1 - old) * grad.to(exp_avg.dtype), exp_avg, alpha=old)
+    return _mixed(grad, exp_avg, old)
 
 
 def average_grad(
-    weight: Tensor, grad: Tensor, exp_avg: Tensor, is_written: Tensor, hyper: Hyper
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    is_written: Tensor,
+    hyper: Hyper,
+    *,
+    noise: Tensor | None = None,
 ) -> Tensor:
     """Return the new average of the effective gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
 
@@ -203,12 +217,21 @@ def average_grad(
         exp_avg: the average before this step.
         is_written: which neurons are not skipped.
         hyper: the options.
+        noise: uniform numbers in [0, 1), to round stochastically to the dtype of ``exp_avg``; without
+            them, to nearest.
     """
-    grad = effective_grad(weight, grad, hyper)
-    new = torch.add((1 - hyper.momentum) * grad.to(exp_avg.dtype), exp_avg, alpha=hyper.momentum)
+    new = _mixed(effective_grad(weight, grad, hyper), exp_avg, hyper.momentum)
     # A denormal would round to itself from step to step, and never to zero.
     new = torch.where(new.abs() < torch.finfo(new.dtype).tiny, 0.0, new)
+    dtype = exp_avg.dtype
+    new = new.to(dtype) if noise is None else round_stochastic(new, dtype, noise)
     return torch.where(is_written, new, exp_avg)
+
+
+def _mixed(grad: Tensor, exp_avg: Tensor, old: float) -> Tensor:
+    """Return ``old`` parts of the average and the rest of the gradient, in working precision."""
+    dtype = torch.promote_types(working_dtype(exp_avg.dtype), grad.dtype)
+    return torch.add((1 - old) * grad.to(dtype), exp_avg.to(dtype), alpha=old)
 
 
 def average_along(
@@ -220,6 +243,7 @@ def average_along(
     neurons: Neurons,
     lr: float | Tensor,
     hyper: Hyper,
+    noise: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Return the new average of the gradient, if there is momentum, where a polar factor is followed.
 
@@ -231,13 +255,15 @@ def average_along(
         neurons: the parameter's neurons.
         lr: the angle to turn; at exactly zero the average stays.
         hyper: the options, as these neurons obey them.
+        noise: as in `average_grad`.
     """
     if "exp_avg" not in state:
         return {}
     is_finite = torch.isfinite(along).all(dim=neurons.fan_in_dims, keepdim=True)
     is_written = is_finite if hyper.nonfinite != "propagate" else torch.ones_like(is_finite)
     is_written = is_written & (lr != 0)
-    return {"exp_avg": average_grad(weight, grad, state["exp_avg"], is_written, hyper)}
+    average = average_grad(weight, grad, state["exp_avg"], is_written, hyper, noise=noise)
+    return {"exp_avg": average}
 
 
 def rows_of(
@@ -245,7 +271,6 @@ def rows_of(
     grad: Tensor,
     state: Mapping[str, Tensor],
     hyper: Hyper,
-    part: slice | None = None,
 ) -> dict[str, Tensor]:
     """Return the rows of a parameter by letter: weights, and the direction of the step.
 
@@ -254,14 +279,9 @@ def rows_of(
         grad: gradient.
         state: all state.
         hyper: the options.
-        part: the block along dim 0 to return; all by default.
     """
-    exp_avg = state.get("exp_avg")
-    if part is not None:
-        weight, grad = weight[part], grad[part]
-        exp_avg = None if exp_avg is None else exp_avg[part]
     grad = effective_grad(weight, grad, hyper)
-    return {"w": weight, "g": direction(grad, exp_avg, hyper.momentum)}
+    return {"w": weight, "g": direction(grad, state.get("exp_avg"), hyper.momentum)}
 
 
 def turn_rows(

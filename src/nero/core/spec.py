@@ -16,13 +16,15 @@ from torch import Tensor
 
 from nero.core.arguments import real_number
 from nero.core.neurons import Neurons
-from nero.core.precision import sum_dtype, working_dtype
+from nero.core.precision import dtype_name, sum_dtype, working_dtype
 from nero.core.sharding import full_tensor
 from nero.core.sphere import BALANCED, UNCONSTRAINED, Sphere, as_constraint
 
 Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
 NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
 Direction: TypeAlias = Literal["gradient", "polar"]
+MomentumDtype: TypeAlias = Literal["float32", "bfloat16"]
+MOMENTUM_DTYPES: tuple[MomentumDtype, ...] = get_args(MomentumDtype)
 PROPAGATE = NONFINITE.index("propagate")
 _RATES = "lr must be finite and at least 0"
 
@@ -115,6 +117,14 @@ def direction_name(name: str, value: Direction) -> Direction:
     return value
 
 
+def momentum_dtype_name(name: str, value: MomentumDtype | torch.dtype) -> MomentumDtype:
+    """Read the dtype of averages of the gradient, by itself or by its name."""
+    text = dtype_name(value) if isinstance(value, torch.dtype) else value
+    if not isinstance(text, str) or text not in MOMENTUM_DTYPES:
+        raise ValueError(f"momentum_dtype must be one of {MOMENTUM_DTYPES}, not {value!r}")
+    return text
+
+
 def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:
     if not is_good(real_number(name, value)):
         raise ValueError(f"Invalid {name} value: {value!r}; {rule}")
@@ -135,6 +145,7 @@ class Hyper(NamedTuple):
 
     beta: Annotated[float, unit_interval] = 0.999
     momentum: Annotated[float, unit_interval] = 0.0
+    momentum_dtype: Annotated[MomentumDtype, momentum_dtype_name] = "float32"
     direction: Annotated[Direction, direction_name] = "gradient"
     constraint: Annotated[Sphere, sphere] = BALANCED
     bias_scale: Annotated[float, finite_positive] = 0.01
@@ -176,6 +187,7 @@ class Hyper(NamedTuple):
         )
         values["centre"] = centre
         values["nonfinite"] = NONFINITE.index(self.nonfinite)
+        values["momentum_dtype"] = MOMENTUM_DTYPES.index(self.momentum_dtype)
         return {name: kind(values[name]) for name, kind in COLUMNS.items()}
 
     @classmethod
@@ -194,6 +206,7 @@ class Hyper(NamedTuple):
         radius: Any = None if math.isnan(target) else "initial" if target == INITIAL else target
         values["constraint"] = Sphere(radius, bool(columns["centre"]))
         values["nonfinite"] = NONFINITE[int(columns["nonfinite"])]
+        values["momentum_dtype"] = MOMENTUM_DTYPES[int(columns["momentum_dtype"])]
         return cls.read(values)
 
 
@@ -222,8 +235,8 @@ class StateSpec(NamedTuple):
     """One tensor that an optimiser keeps for each parameter: its shape, its dtype, and when it exists."""
 
     shape: Literal["scalar", "per neuron", "per element"]
-    dtype: torch.dtype | None = None
-    """``None`` is the working dtype of the parameter."""
+    dtype: torch.dtype | Callable[[Any], torch.dtype | None] | None = None
+    """By itself or from the options; ``None`` is the working dtype of the parameter."""
     exists: Callable[[Neurons, Any], bool] = lambda neurons, hyper: True
     """Whether a parameter with these neurons and options has it."""
     initial: Callable[[Tensor, Any, Callable[[], Tensor]], Tensor] | None = None
@@ -233,10 +246,17 @@ class StateSpec(NamedTuple):
     is_required: bool = True
     """Whether every checkpoint has it; older versions did not write all that there is."""
 
-    def num_bytes(self, neurons: Neurons, numel: int, dtype: torch.dtype) -> int:
+    def dtype_for(self, dtype: torch.dtype, hyper: Any) -> torch.dtype:
+        """Return the dtype that it has for a parameter of ``dtype`` with these options."""
+        own = self.dtype
+        if own is not None and not isinstance(own, torch.dtype):
+            own = own(hyper)
+        return own or working_dtype(dtype)
+
+    def num_bytes(self, neurons: Neurons, numel: int, dtype: torch.dtype, hyper: Any) -> int:
         """Return the bytes that it takes for a parameter of ``numel`` weights of ``dtype``."""
         numbers = {"scalar": 1, "per neuron": neurons.num_neurons, "per element": numel}
-        return numbers[self.shape] * (self.dtype or working_dtype(dtype)).itemsize
+        return numbers[self.shape] * self.dtype_for(dtype, hyper).itemsize
 
 
 def _initial_scale(param: Tensor, hyper: Hyper, norms: Callable[[], Tensor]) -> Tensor:
@@ -260,7 +280,10 @@ STATE: dict[str, StateSpec] = {
         is_written=False,
     ),
     "exp_avg": StateSpec(
-        "per element", exists=lambda neurons, hyper: hyper.momentum > 0, is_required=False
+        "per element",
+        dtype=lambda hyper: torch.bfloat16 if hyper.momentum_dtype == "bfloat16" else None,
+        exists=lambda neurons, hyper: hyper.momentum > 0,
+        is_required=False,
     ),
     "exp_avg_norm": StateSpec("per neuron"),
     "radius": StateSpec(

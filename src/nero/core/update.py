@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from nero.core.neurons import Neurons
@@ -40,6 +41,21 @@ class Update(NamedTuple):
     has_grad: bool = True
     """Whether this rank has a gradient; ``grad`` is zeros where only other ranks have one."""
     places: Places | None = None
-    """Where its elements lie in the whole parameter, if it is sharded and rounded stochastically."""
+    """Where its elements lie in the whole parameter, if it is sharded and its step draws noise."""
     whole: Tensor | None = None
     """The sharded parameter that this is a part of, if its direction takes all of it to find."""
+
+
+def average_dtype(update: Update) -> torch.dtype | None:
+    """Return the dtype of averages of the gradient, if there are any."""
+    return update.state["exp_avg"].dtype if "exp_avg" in update.state else None
+
+
+def rounds_average(update: Update) -> bool:
+    """Tell whether a step rounds the average of the gradient, at random, to bfloat16."""
+    return average_dtype(update) == torch.bfloat16
+
+
+def rounds_weight(update: Update) -> bool:
+    """Tell whether a step rounds weights at random: float32 and float64 ones never are."""
+    return update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from nero.backends import SummingBackend, plain
+from nero.backends import Backend, plain
 from nero.core.gram import Gram
 from nero.core.update import Update
 from nero.distributed.collectives import all_reduce_flat
 
 
-def step_(updates: Sequence[Update], backends: Mapping[str, SummingBackend]) -> None:
+def step_(updates: Sequence[Update], backends: Mapping[str, Backend]) -> None:
     """Update, in place, the weights and state of parameters whose neurons ranks share.
 
     All ranks name the same parameters in the same order, with a gradient or without. A parameter that has

@@ -146,7 +146,9 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
     if param.requires_grad:
         check_real(f"`{found.name}`", param)
         kept = [spec for spec in STATE.values() if spec.exists(neurons, hyper)]
-        state_bytes = sum(spec.num_bytes(neurons, param.numel(), param.dtype) for spec in kept)
+        state_bytes = sum(
+            spec.num_bytes(neurons, param.numel(), param.dtype, hyper) for spec in kept
+        )
     else:
         reason = f"{reason}; frozen"
     return Row(

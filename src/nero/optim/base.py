@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.neurons import LayoutError, Neurons, neurons_from_options
-from nero.core.precision import working_dtype
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
@@ -241,6 +240,7 @@ class RelativeOptimizer(Optimizer):
         updates: list[Update] = []
         position = 0
         is_traced = torch.compiler.is_compiling()
+        num_known = 0 if is_traced else len(self.state)
         for group in self.param_groups:
             options, lr = self._group_options(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
@@ -253,20 +253,32 @@ class RelativeOptimizer(Optimizer):
                         update = update._replace(grad=update.grad.resolve_neg())
                     updates.append(update)
                 position += 1
+        if not is_traced and len(self.state) > num_known:
+            self._forget_swapped()  # some came, so others may have left
         self._update(updates)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the parameters that are in the groups now.
 
-        A trainer may have swapped parameters since the last step: the state of those that left goes,
-        and those that came get theirs at the next step, because making it may project them.
+        Where a trainer has swapped them since, as a rule for shards, the state of those that left goes.
+        Those that came get theirs, so that a checkpoint has something to fill; nothing is projected.
         """
-        members = {param for group in self.param_groups for param in group["params"]}
-        for key in [*self.state]:
-            if isinstance(key, Tensor) and key not in members:
-                del self.state[key]
+        if self._forget_swapped():
+            for group in self.param_groups:
+                for param in group["params"]:
+                    if param.requires_grad and not param.is_meta and not self.state.get(param):
+                        known = self._resolve(param, group)
+                        self.state[param] = self._new_state(param.detach(), known)
         return super().state_dict()
+
+    def _forget_swapped(self) -> bool:
+        """Let go of parameters that left the groups, and of their state; whether there were any."""
+        members = {param for group in self.param_groups for param in group["params"]}
+        left = [key for key in self.state if isinstance(key, Tensor) and key not in members]
+        for key in left:
+            del self.state[key]
+        return bool(left)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimiser state, bit for bit: unlike torch's, state keeps its own dtype.
@@ -361,10 +373,12 @@ class RelativeOptimizer(Optimizer):
         A parameter that is frozen or has no storage has none.
         """
         state: State = self.state.get(param, {})  # empty if someone only asked for it
-        if state and _fits(state, param):
+        options = self._read_options(group) if state else None
+        dtypes = {key: self.state_specs[key].dtype_for(param.dtype, options) for key in state}
+        if state and _fits(state, param, dtypes):
             return state
         if state and not any(tensor.is_meta for tensor in state.values()):
-            state = {key: _moved(tensor, param) for key, tensor in state.items()}
+            state = {key: tensor.to(param.device, dtypes[key]) for key, tensor in state.items()}
         elif param.requires_grad and (param.grad is not None or not param.is_meta):
             self._check_param(param, group, param_name(group, place))
             with torch.no_grad():
@@ -428,7 +442,7 @@ class RelativeOptimizer(Optimizer):
         state: State = {}
         for key in known.state_keys if keys is None else keys:
             spec = self.state_specs[key]
-            dtype = spec.dtype or working_dtype(param.dtype)
+            dtype = spec.dtype_for(param.dtype, known.hyper)
             if spec.initial is not None:
                 norms = partial(_norm_per_neuron, param, neurons)
                 state[key] = spec.initial(param, known.hyper, norms).to(dtype)
@@ -508,14 +522,8 @@ def _norm_per_neuron(param: Tensor, neurons: Neurons) -> Tensor:
     return norm.view(neurons.state_shape)
 
 
-def _fits(state: State, param: Tensor) -> bool:
-    # A state's tensors are made, and moved, together. The first counts steps, and may be the only one.
-    last = list(state.values())[-1]
-    if last.device != param.device:
+def _fits(state: State, param: Tensor, dtypes: Mapping[str, torch.dtype]) -> bool:
+    # A state's tensors are made, and moved, together.
+    if [*state.values()][-1].device != param.device:
         return False
-    return last.dtype == working_dtype(param.dtype) or not last.is_floating_point()
-
-
-def _moved(tensor: Tensor, param: Tensor) -> Tensor:
-    dtype = working_dtype(param.dtype) if tensor.is_floating_point() else tensor.dtype
-    return tensor.to(param.device, dtype)
+    return all(tensor.dtype == dtypes[key] for key, tensor in state.items())

@@ -7,12 +7,20 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from nero.backends import backend_name, new_backends, new_summing_backends, plain, why_not_fused
+from nero.backends import backend_name, new_backends, plain, why_not_fused
 from nero.backends.cpu import operator
 from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
 from nero.core.presets import PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
-from nero.core.spec import STATE, Direction, Hyper, Nonfinite, flag
+from nero.core.spec import (
+    STATE,
+    Direction,
+    Hyper,
+    MomentumDtype,
+    Nonfinite,
+    flag,
+    momentum_dtype_name,
+)
 from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Places, Update
 from nero.core.warn import warn_user
@@ -56,6 +64,9 @@ class Nero(RelativeOptimizer):
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
+        momentum_dtype: how that state is kept: in ``"float32"`` (float64 for float64 weights), or in
+            ``"bfloat16"``, which halves it. It is then rounded stochastically, because small changes of an
+            average are lost when it is rounded to nearest.
         direction: what neurons turn along: their row of the ``"gradient"`` or of its average, or the row
             of the ``"polar"`` factor of all of their layer, as Muon has it. That leaves embeddings out, and
             costs five rounds of matrix products.
@@ -71,7 +82,7 @@ class Nero(RelativeOptimizer):
         maximize: maximise the objective instead of minimising it.
         stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
             nearest, which at small ``lr`` loses most of an update.
-        seed: seed of that randomness; a resumed run continues it.
+        seed: seed of all stochastic rounding; a resumed run continues it.
         overrides: name patterns and group options, as in [`param_groups`][nero.param_groups];
             needs a model.
         example: a batch, or whatever the model is called with: one forward pass without values finds the
@@ -113,6 +124,7 @@ class Nero(RelativeOptimizer):
         *,
         preset: PresetName = "paper",
         momentum: float | None = None,
+        momentum_dtype: MomentumDtype | torch.dtype = "float32",
         direction: Direction | None = None,
         bias_scale: float = 0.01,
         constraint: Sphere | str | None = None,
@@ -135,6 +147,7 @@ class Nero(RelativeOptimizer):
             **chosen(find_preset(preset), lr=lr, momentum=momentum, direction=direction),
             "preset": preset,
             "beta": beta,
+            "momentum_dtype": momentum_dtype,
             "bias_scale": bias_scale,
             "constraint": DEFAULT if constraint is None else constraint,
             "gain_penalty": gain_penalty,
@@ -151,6 +164,12 @@ class Nero(RelativeOptimizer):
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()
         warn_slow(self.param_groups)
+        if not any(group["momentum"] for group in self.param_groups) and any(
+            group["momentum_dtype"] == "bfloat16" for group in self.param_groups
+        ):
+            warn_user(
+                'momentum_dtype="bfloat16" has no effect: no param group has momentum; pass momentum=0.9'
+            )
         if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
             warn_user(
                 "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
@@ -187,7 +206,7 @@ class Nero(RelativeOptimizer):
         super().__setstate__(state)
 
     def _reset(self) -> None:
-        self._backends, self._summing_backends = new_backends(), new_summing_backends()
+        self._backends, self._summing_backends = new_backends(), new_backends()
         self._watch, self._has_judged = LoadWatch(), False
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,6 +217,7 @@ class Nero(RelativeOptimizer):
         packed = super().state_dict()
         for group in packed["param_groups"]:
             group["constraint"] = asdict(as_constraint(group["constraint"]))
+            group["momentum_dtype"] = momentum_dtype_name("momentum_dtype", group["momentum_dtype"])
         for index, state in packed["state"].items():
             packed["state"][index] = {k: v for k, v in state.items() if k != "num_skipped"}
         return packed
@@ -210,8 +230,6 @@ class Nero(RelativeOptimizer):
 
             neurons = neurons_from_options(group, param.shape)
             distributed.check_placements(param, neurons, name)  # type: ignore[arg-type]
-            if group["fused"] and param.is_cuda and distributed.fan_in_mesh_dims(param, neurons):
-                reason = "its neurons are cut, and ranks share them"
         if reason:
             raise ValueError(
                 f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
@@ -248,6 +266,7 @@ class Nero(RelativeOptimizer):
 
     def _check_group(self, group: Group) -> None:
         group["constraint"] = as_constraint(group["constraint"])
+        group["momentum_dtype"] = momentum_dtype_name("momentum_dtype", group["momentum_dtype"])
         super()._check_group(group)
         warn_far(group["lr"])
 
@@ -282,7 +301,8 @@ class Nero(RelativeOptimizer):
     def _places(self, param: Tensor, neurons: Neurons, hyper: Hyper) -> Places | None:
         from nero.distributed import places_of
 
-        return places_of(param, neurons) if hyper.stochastic_rounding else None
+        is_rounded = hyper.stochastic_rounding or hyper.momentum_dtype == "bfloat16"
+        return places_of(param, neurons) if is_rounded else None
 
     def _prepare_groups(self, groups: Sequence[Group]) -> None:
         warn_if_trained(layers_of(groups))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from nero.backends.plain import average_noise_of
 from nero.core.polar import polar_direction
 from nero.core.rule import average_along, rows_of
 from nero.core.update import Update
@@ -42,6 +43,7 @@ def _along(factor: Tensor, update: Update) -> Update:
         neurons=update.neurons,
         lr=update.lr,
         hyper=update.hyper,
+        noise=average_noise_of(update),
     )
     for key, value in average.items():
         update.state[key].copy_(value)

@@ -77,16 +77,15 @@ def project_param_(
 
 def _blocks(
     weight: Tensor, radius: Tensor | None, fan_in_dims: tuple[int, ...]
-) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield a weight and its radii a few neurons at a time, if they are on a CPU."""
+) -> list[tuple[Tensor, Tensor | None]]:
+    """Return a weight and its radii a few neurons at a time, if they are on a CPU."""
     dim = next((d for d in range(weight.ndim) if d not in fan_in_dims), None)
     if dim is None or weight.device.type != "cpu" or is_sharded(weight) or not weight.numel():
-        yield weight, radius
-        return
+        return [(weight, radius)]
     size = max(1, _BLOCK * weight.shape[dim] // weight.numel())
     parts = weight.split(size, dim)
     radii = [None] * len(parts) if radius is None else radius.split(size, dim)
-    yield from zip(parts, radii, strict=True)
+    return list(zip(parts, radii, strict=True))
 
 
 def ranks_share(param: Tensor, neurons: Neurons) -> bool:

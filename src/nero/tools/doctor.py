@@ -13,6 +13,7 @@ from nero.backends import cpu, triton
 from nero.backends.triton.launch import Variant
 from nero.backends.triton.selftest import Difference, device_name, self_test
 from nero.backends.triton.trust import cache_folder
+from nero.core.precision import working_dtype
 from nero.tables import aligned
 from nero.tools.arguments import add_json_argument, names_of
 from nero.tools.environment import environment
@@ -55,15 +56,21 @@ def diagnosis(dtypes: list[torch.dtype]) -> dict[str, Any]:
             "cpu": cpu.missing() or "runs",
             **{f"triton on {device_name(d)}": triton.why_not_device(d) or "runs" for d in devices},
         },
-        "self_tests": [
-            self_test(Variant(device, dtype, stochastic, momentum)).as_dict()
-            for device in devices
-            if triton.why_not_device(device) is None
-            for dtype in dtypes
-            for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
-            for momentum in (False, True)
-        ],
+        "self_tests": self_tests(devices, dtypes),
     }
+
+
+def self_tests(devices: list[torch.device], dtypes: list[torch.dtype]) -> list[dict[str, Any]]:
+    """Test the kernel in all its variants, on those devices that it runs on."""
+    return [
+        self_test(Variant(device, dtype, stochastic, momentum, shared)).as_dict()
+        for device in devices
+        if triton.why_not_device(device) is None
+        for dtype in dtypes
+        for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
+        for momentum in (None, working_dtype(dtype), torch.bfloat16)
+        for shared in (False, True)
+    ]
 
 
 def text(found: dict[str, Any]) -> str:
@@ -74,17 +81,21 @@ def text(found: dict[str, Any]) -> str:
     lines += [f"cache: {found['cache']}", ""]
     backends = [["backend", "here"], *map(list, found["backends"].items())]
     lines += [aligned(backends, left=(0, 1)), ""]
-    tests = found["self_tests"]
+    return "\n".join([*lines, self_tests_text(found["self_tests"])])
+
+
+def self_tests_text(tests: list[dict[str, Any]]) -> str:
+    """Return a table of self-tests, and below it every number that differed."""
     if not tests:
-        lines.append("self-test of the Triton kernel: not run, since it has no device here")
-        return "\n".join(lines)
-    rows = [["self-test", "dtype", "rounding", "momentum", "cases", "seconds", "result"]]
+        return "self-test of the Triton kernel: not run, since it has no device here"
+    rows = [["self-test", "dtype", "rounding", "momentum", "step", "cases", "seconds", "result"]]
     for test in tests:
         rounding = "stochastic" if test["stochastic"] else "to nearest"
         result = "passed" if test["passed"] else test["error"] or "failed"
-        shown = [test["device"], test["dtype"], rounding, "yes" if test["momentum"] else "no"]
+        step = "in halves" if test["shared"] else "whole"
+        shown = [test["device"], test["dtype"], rounding, test["momentum"] or "no", step]
         rows.append([*shown, str(test["num_cases"]), f"{test['seconds']:.2f}", result])
-    lines.append(aligned(rows, left=(0, 1, 2, 3, 6)))
+    lines = [aligned(rows, left=(0, 1, 2, 3, 4, 7))]
     for test in tests:
         for each in test["differences"]:
             difference = Difference(**each)

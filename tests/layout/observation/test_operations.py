@@ -342,9 +342,15 @@ TABLES = {
 CASES = {**POINTWISE, **CONTRACTIONS, **REPARAMETRISED, **NORMS, **TABLES}
 
 
+# Their indices were made outside of the model, and are on the CPU.
+INDICES_ON_CPU = ("codebook", "relative bias")
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_operations_show_layouts(case, device):
+    if device == "meta" and case in INDICES_ON_CPU and torch.__version__ < "2.13":
+        pytest.skip("torch 2.10 looks up nothing on meta by an index on the CPU")
     model, example, expected = CASES[case]
     observation = observe(model.to(device) if device == "cpu" else on_meta(model), example)
     assert not observation.error

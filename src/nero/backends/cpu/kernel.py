@@ -21,11 +21,13 @@ import numba
 import numpy as np
 
 from nero.backends.cpu.memory import (
+    AHEAD,
     BLOCK,
     advance,
     direction,
     if_momentum,
     load,
+    mix,
     momentum_row,
     pointer,
     precision,
@@ -53,7 +55,7 @@ RECORD = np.dtype(
 )
 # numba keeps what it compiled as long as this file is the same, and looks at no other: so it says here
 # which `memory` was compiled with it.
-MEMORY = "620e4c3438a7"  # the first digits of its SHA-256
+MEMORY = "8ac99d390904"  # the first digits of its SHA-256
 WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
 NUM_SUMS = 5
 NEURONS = 128  # neurons worked on together, at most
@@ -61,8 +63,6 @@ GROUP = 2048  # weights of the rows worked on together: they and those before th
 TARGET = 5  # row of the sums where the norm to reach is
 MOVES, OPEN, WRITTEN = 0, 1, 2  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
-FLOAT = 4  # bytes of an average of the gradient
-AHEAD = 4096  # bytes between what is read and what is fetched
 
 # Kernels are called from Python; the rest is compiled into them.
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
@@ -85,7 +85,7 @@ def _kernel(function: Callable[..., None]) -> Any:
 
 # All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table,
 # chunks of it as (tensor, first neuron, last neuron), for each a place to count skipped neurons, and
-# `mode`: ``None``, or 1 if all tensors of the table have momentum.
+# `mode`: ``None``, or if all tensors of the table have momentum, a number as their averages are stored.
 
 
 def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
@@ -121,13 +121,10 @@ def walk_rows(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        _, correction = _count(task)
+        step, correction = _count(task)
+        noise = _noise_start(task, step)
         sums[TARGET] = task.target
-        fan_in, stride, m_stride = (
-            task.fan_inner,
-            task.outer_stride * size,
-            task.outer_stride * FLOAT,
-        )
+        fan_in, stride = task.fan_inner, task.outer_stride * size
         a, b, c, mu = _momentum_factors(task)
         group = max(min(GROUP // fan_in, NEURONS), 1)
         num_waiting = 0  # rows of the group before that are not yet written
@@ -135,25 +132,27 @@ def walk_rows(
             count = max(min(group, last - row), 0)
             for j in range(count):
                 w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
-                m = task.exp_avg + (row + j) * m_stride
+                m = (row + j) * task.outer_stride
+                m0 = m - group * task.outer_stride
                 # A branch, not a choice of addresses: those would wait for the turn, branches do not.
                 if j < num_waiting and marks[MOVES, j]:
                     five = _write_and_sum(
-                        scratch, mode, w - group * stride, g - group * stride, m - group * m_stride, size,
-                        turns[0, j], turns[1, j], turns[2, j], a, b, c, mu, w, g, m, fan_in,
+                        scratch, mode, w - group * stride, g - group * stride, task.exp_avg, m0, size,
+                        turns[0, j], turns[1, j], turns[2, j], a, b, c, mu, noise, w, g,
+                        task.exp_avg, m, fan_in,
                     )  # fmt: skip
                 else:  # nothing to write
                     five = _write_and_sum(
-                        scratch, mode, nowhere, nowhere + BLOCK * size, nowhere + 2 * BLOCK * size, 0,
-                        *NOTHING, a, b, NOTHING[0], NOTHING[0], w, g, m, fan_in,
+                        scratch, mode, nowhere, nowhere + BLOCK * size, nowhere + 2 * BLOCK * size, 0, 0,
+                        *NOTHING, a, b, NOTHING[0], NOTHING[0], noise, w, g,
+                        task.exp_avg, m, fan_in,
                     )  # fmt: skip
                 for k in range(NUM_SUMS):
                     sums[k, j] = five[k]
             for j in range(count, num_waiting):
                 if marks[MOVES, j]:
-                    _write(
-                        scratch, mode, task, (row - group + j) * task.outer_stride, fan_in, turns, j
-                    )
+                    at = (row - group + j) * task.outer_stride
+                    _write(scratch, mode, task, at, fan_in, turns, j, noise)
             marks[OPEN, :count] = True
             is_exact, num_open = np.int64(0), count
             while num_open:
@@ -170,7 +169,7 @@ def walk_rows(
                             sums[k, j] = five[k]
             for j in range(count):
                 if marks[WRITTEN, j] and not marks[MOVES, j]:
-                    _average(scratch, mode, task, (row + j) * task.outer_stride, fan_in)
+                    _average(scratch, mode, task, (row + j) * task.outer_stride, fan_in, noise)
             num_waiting = count
 
 
@@ -197,7 +196,8 @@ def walk_columns(
         _sum_columns(scratch, mode, task, first, count, sums)
         marks[OPEN, :count] = True
         skipped[index] = _turn(mode, task, correction, first, count, 1, sums, turns, marks)
-        _write_columns(scratch, mode, task, first, count, turns, marks, step)
+        noise = _noise_start(task, step)
+        _write_columns(scratch, mode, task, first, count, turns, marks, noise)
 
 
 @_kernel
@@ -248,7 +248,8 @@ def write_columns(
             turns[2, b] = given[2, first + b]
             marks[MOVES, b] = moves[first + b] != 0
             marks[WRITTEN, b] = written[first + b] != 0
-        _write_columns(scratch, mode, task, first, count, turns, marks, _count(task)[0])
+        noise = _noise_start(task, _count(task)[0])
+        _write_columns(scratch, mode, task, first, count, turns, marks, noise)
 
 
 @numba.njit(**_EXACT)
@@ -263,7 +264,7 @@ def _sum_columns(scratch: Any, mode: Any, task: Any, first: int, count: int, sum
         if length == 1:
             w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
             g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
-            m = momentum_row(mode, task.exp_avg + at * FLOAT, count)
+            m = momentum_row(mode, task.exp_avg, at, count)
             for b in range(count):
                 x, y = np.float64(load(w[b])), np.float64(direction(load(g[b]), m, b, a, b_))
                 sums[GG, b] += y * y
@@ -280,7 +281,7 @@ def _sum_columns(scratch: Any, mode: Any, task: Any, first: int, count: int, sum
 
 @numba.njit(**_EXACT)
 def _write_columns(
-    scratch: Any, mode: Any, task: Any, first: int, count: int, turns: Any, marks: Any, step: int
+    scratch: Any, mode: Any, task: Any, first: int, count: int, turns: Any, marks: Any, noise: Any
 ) -> None:
     """Write neurons that share an outer loop."""
     size, length = size_of(scratch[0]), task.fan_inner
@@ -291,22 +292,22 @@ def _write_columns(
         if length == 1 and not task.stochastic_rounding:
             w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
             g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
-            m = momentum_row(mode, task.exp_avg + at * FLOAT, count)
+            m = momentum_row(mode, task.exp_avg, at, count)
             for b in range(count):
                 y = direction(load(g[b]), m, b, a, b_)
                 new = turns[0, b] * load(w[b]) + (turns[1, b] * y + turns[2, b])
                 w[b] = store(new, w[b]) if marks[MOVES, b] else w[b]
                 if marks[WRITTEN, b]:
-                    advance(load(g[b]), m, b, c, mu)
+                    advance(load(g[b]), m, b, c, mu, noise + np.uint64(at))
         else:
             for b in range(count):
                 start = at + b * task.inner_stride
                 if marks[MOVES, b] and task.stochastic_rounding:
-                    _write_stochastic(scratch, mode, task, start, length, turns, b, step)
+                    _write_stochastic(scratch, mode, task, start, length, turns, b, noise)
                 elif marks[MOVES, b]:
-                    _write(scratch, mode, task, start, length, turns, b)
+                    _write(scratch, mode, task, start, length, turns, b, noise)
                 elif marks[WRITTEN, b]:
-                    _average(scratch, mode, task, start, length)
+                    _average(scratch, mode, task, start, length, noise)
 
 
 @_kernel
@@ -337,7 +338,7 @@ def walk_elements(
         beta, sign, penalty = task.beta, _sign(task), task.gain_penalty
         propagate, num_skipped = task.nonfinite == PROPAGATE, 0
         noise = _noise_start(task, step)
-        m = momentum_row(mode, task.exp_avg + first * FLOAT, count)
+        m = momentum_row(mode, task.exp_avg, first, count)
         mu = task.momentum
         # Without branches, but for one that all elements take alike, so that it is done in vectors.
         for i in range(count):
@@ -354,7 +355,7 @@ def walk_elements(
                 new = _round_stochastic(new, w[i], noise, first + i)
             w[i] = store(new, w[i]) if is_written & (grad != 0) else w[i]
             if is_written:
-                advance(slope, m, i, 1 - mu, mu)
+                advance(slope, m, i, 1 - mu, mu, noise + np.uint64(first))
         skipped[index] = num_skipped
 
 
@@ -471,8 +472,9 @@ def _is_finite(x: Any) -> Any:
 
 @numba.njit(forceinline=True, **_FAST)
 def _write_and_sum(
-    like: Any, mode: Any, w0_at: int, g0_at: int, m0_at: int, size0: int, p: Any, q: Any, r: Any,
-    a: Any, b: Any, c: Any, mu: Any, w_at: int, g_at: int, m_at: int, fan_in: int,
+    like: Any, mode: Any, w0_at: int, g0_at: int, averages0: int, m0_at: int, size0: int,
+    p: Any, q: Any, r: Any, a: Any, b: Any, c: Any, mu: Any, noise: Any,
+    w_at: int, g_at: int, averages: int, m_at: int, fan_in: int,
 ) -> Any:  # fmt: skip
     """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
 
@@ -490,17 +492,19 @@ def _write_and_sum(
         g0 = numba.carray(pointer(g0_at + at * size0, like[0]), (length,))
         w = numba.carray(pointer(w_at + at * size, like[0]), (length,))
         g = numba.carray(pointer(g_at + at * size, like[0]), (length,))
-        m0 = momentum_row(mode, m0_at + at * (FLOAT if size0 else 0), length)
-        m = momentum_row(mode, m_at + at * FLOAT, length)
+        at0 = m0_at + at if size0 else 0
+        noise0 = noise + np.uint64(at0)
+        m0 = momentum_row(mode, averages0, at0, length)
+        m = momentum_row(mode, averages, m_at + at, length)
         prefetch_block(w_at + at * size + AHEAD, like[0])
         prefetch_block(g_at + at * size + AHEAD, like[0])
-        prefetch_momentum(mode, m_at + at * FLOAT + AHEAD)
+        prefetch_momentum(mode, averages, m_at + at)
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(length):
             y0 = direction(load(g0[i]), m0, i, a, b)
             w0[i] = store(p * load(w0[i]) + (q * y0 + r), w0[i])
-            advance(load(g0[i]), m0, i, c, mu)
+            advance(load(g0[i]), m0, i, c, mu, noise0)
             x, y = load(w[i]), direction(load(g[i]), m, i, a, b)
             gg += y * y
             wg += x * y
@@ -521,7 +525,7 @@ def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> A
     size = size_of(like[0])
     w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    m = momentum_row(mode, task.exp_avg, start, fan_in)
     a, b, _, _ = _momentum_factors(task)
     gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(fan_in):
@@ -535,60 +539,53 @@ def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> A
 
 
 @numba.njit(**_FAST)
-def _write(like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int) -> None:
+def _write(
+    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, noise: Any
+) -> None:
     """W <- p*w + q*g + r, and the average of the gradient."""
     size = size_of(like[0])
     w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    m = momentum_row(mode, task.exp_avg, start, fan_in)
     a, b, c, mu = _momentum_factors(task)
     p, q, r = turns[0, j], turns[1, j], turns[2, j]
     for i in range(fan_in):
         y = direction(load(g[i]), m, i, a, b)
         w[i] = store(p * load(w[i]) + (q * y + r), w[i])
-        advance(load(g[i]), m, i, c, mu)
+        advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 
 @numba.njit(**_EXACT)
 def _write_stochastic(
-    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, step: int
+    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, noise: Any
 ) -> None:
     w = numba.carray(pointer(task.weight + start * size_of(like[0]), like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    m = momentum_row(mode, task.exp_avg, start, fan_in)
     a, b, c, mu = _momentum_factors(task)
     p, q, r = turns[0, j], turns[1, j], turns[2, j]
-    noise = _noise_start(task, step)
     for i in range(fan_in):
         new = p * load(w[i]) + (q * direction(load(g[i]), m, i, a, b) + r)
         w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
-        advance(load(g[i]), m, i, c, mu)
+        advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 
 @numba.njit(**_EXACT)
-def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> None:
+def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int, noise: Any) -> None:
     """Average the gradient of a neuron that stays where it is."""
     g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg + start * FLOAT, fan_in)
+    m = momentum_row(mode, task.exp_avg, start, fan_in)
     _, _, c, mu = _momentum_factors(task)
     for i in range(fan_in):
-        advance(load(g[i]), m, i, c, mu)
+        advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 
 # --- stochastic rounding: the hash and the rounding of nero.core.rounding ---
 
 
 @numba.njit(**_EXACT)
-def _mix(x: Any) -> Any:
-    x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@numba.njit(**_EXACT)
 def _noise_start(task: Any, step: int) -> Any:
-    seed = _mix(_mix(_mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
+    seed = mix(mix(mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
     return seed + np.uint64(task.start)  # of a shard in the whole parameter
 
 
@@ -597,7 +594,7 @@ def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
     eps, smallest = precision(like)
     if eps == 0 or not math.isfinite(x):
         return x
-    uniform = np.float64(_mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
+    uniform = np.float64(mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
     exponent = max(math.frexp(np.float64(x))[1] - 1, smallest)
     spacing = math.ldexp(eps, exponent)
     scaled = np.float64(x) / spacing

@@ -4,7 +4,7 @@
 bfloat16 as uint16 and float16 as int16, because numba has no arithmetic for them on CPUs.
 
 Momentum is there or not by type: where there is none, what stands for it is ``None``, and what would use it
-is not compiled.
+is not compiled. Averages of the gradient are stored as float32, or as bfloat16 and rounded stochastically.
 """
 
 from typing import Any
@@ -16,6 +16,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 SMALLEST = np.float32(1.1754944e-38)  # normal; averages below it count as zero
+AHEAD = 4096  # bytes between what is read and what is fetched
 BLOCK = 128  # weights summed in float32 before they are added up in float64
 
 
@@ -97,13 +98,16 @@ def precision(like):
     raise NotImplementedError
 
 
-def momentum_row(like, address, length):
-    """Return a row of the averages of the gradient, or ``None``; ``like`` says which."""
+def momentum_row(like, address, at, length):
+    """Return a row of averages of the gradient that are stored like ``like``, from number ``at`` on.
+
+    Where ``like`` is ``None`` there are none, and it returns ``None``.
+    """
     raise NotImplementedError
 
 
-def prefetch_momentum(like, address):
-    """Ask for the lines of one block of averages, if there are any."""
+def prefetch_momentum(like, address, at):
+    """Ask for the lines of one block of averages, and those ahead, if there are any."""
     raise NotImplementedError
 
 
@@ -112,8 +116,8 @@ def direction(g, m, i, a, b):
     raise NotImplementedError
 
 
-def advance(g, m, i, c, mu):
-    """Average the gradient: ``m[i] <- c*g + mu*m[i]``."""
+def advance(g, m, i, c, mu, noise):
+    """Average the gradient: ``m[i] <- c*g + mu*m[i]``, rounded by noise that begins at ``noise``."""
     raise NotImplementedError
 
 
@@ -123,36 +127,67 @@ def if_momentum(like, with_it, without_it):
 
 
 @overload(momentum_row)
-def _momentum_row_overload(like, address, length):
+def _momentum_row_overload(like, address, at, length):
     if isinstance(like, types.NoneType):
-        return lambda like, address, length: None
-    return lambda like, address, length: numba.carray(pointer(address, np.float32(0)), (length,))
+        return lambda like, address, at, length: None
+    return lambda like, address, at, length: numba.carray(
+        pointer(address + at * size_of(like), like), (length,)
+    )
 
 
 @overload(prefetch_momentum)
-def _prefetch_momentum_overload(like, address):
+def _prefetch_momentum_overload(like, address, at):
     if isinstance(like, types.NoneType):
-        return lambda like, address: None
-    return lambda like, address: prefetch_block(address, np.float32(0))
+        return lambda like, address, at: None
+    return lambda like, address, at: prefetch_block(address + at * size_of(like) + AHEAD, like)
 
 
 @overload(direction)
 def _direction_overload(g, m, i, a, b):
     if isinstance(m, types.NoneType):
         return lambda g, m, i, a, b: g
-    return lambda g, m, i, a, b: a * g + b * m[i]
+    return lambda g, m, i, a, b: a * g + b * load(m[i])
 
 
 @overload(advance)
-def _advance_overload(g, m, i, c, mu):
+def _advance_overload(g, m, i, c, mu, noise):
     if isinstance(m, types.NoneType):
-        return lambda g, m, i, c, mu: None
+        return lambda g, m, i, c, mu, noise: None
 
-    def average(g, m, i, c, mu):
-        new = np.float32(c * g + mu * m[i])
-        m[i] = new if not abs(new) < SMALLEST else np.float32(0)  # NaN stays
+    def average(g, m, i, c, mu, noise):
+        new = np.float32(c * g + mu * load(m[i]))
+        new = new if not abs(new) < SMALLEST else np.float32(0)  # NaN stays
+        m[i] = _round_average(new, m[i], noise + np.uint64(i))
 
     return average
+
+
+def _round_average(x, like, noise):
+    """Return an average as it is stored."""
+    raise NotImplementedError
+
+
+@overload(_round_average)
+def _round_average_overload(x, like, noise):
+    def bfloat16(x, like, noise):
+        # round_stochastic, in bits: a magnitude grows if what is cut off and the noise carry. Noise is
+        # for rounding up, so that of negative numbers, whose magnitude then shrinks, is inverted.
+        bits = _bits_of(x)
+        uniform = np.uint32(mix(noise) >> np.uint64(24)) & np.uint32(0xFFFF)
+        inverted = uniform ^ np.uint32(0xFFFF)
+        rounded = (bits + (uniform if bits >> np.uint32(31) else inverted)) >> np.uint32(16)
+        return np.uint16(rounded if x == x else np.uint32(0x7FC0))
+
+    return (lambda x, like, noise: x) if like == types.float32 else bfloat16
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def mix(x: Any) -> Any:
+    """Return the hash of nero.core.rounding: the finaliser of splitmix64."""
+    x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @overload(if_momentum)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,10 +22,10 @@ from torch.autograd.graph import increment_version
 
 from nero.backends import plain
 from nero.backends.geometry import Geometry, scatters_noise, update_geometry
-from nero.core.gram import Gram, gram_keys
-from nero.core.precision import sum_dtype
+from nero.backends.halves import Buffers
+from nero.core.gram import Gram
 from nero.core.rule import Turn
-from nero.core.update import Update
+from nero.core.update import Update, average_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,11 +75,7 @@ class CpuBackend:
             if i in plan.others:
                 plain.write_rows_(updates[i], turn)
             else:
-                torch.stack(
-                    [*turn.weight.coefficients, turn.weight.shift], out=plan.buffers[i].turns
-                )
-                plan.buffers[i].moves.copy_(turn.moves)
-                plan.buffers[i].written.copy_(turn.is_written)
+                plan.buffers[i].set(turn)
         for table in plan.tables:
             table.renew(updates, "write_columns")
         with _shared_out(plan.tables) as todo:
@@ -122,7 +118,9 @@ class Plan:
     """
 
     def __init__(self, updates: Sequence[Update]) -> None:
-        walkable: dict[tuple[str, torch.dtype, bool], list[tuple[int, Update, Geometry]]] = {}
+        walkable: dict[
+            tuple[str, torch.dtype, torch.dtype | None], list[tuple[int, Update, Geometry]]
+        ] = {}
         self.others: list[int] = []
         """Which updates the kernel cannot walk."""
         self.buffers: dict[int, Buffers] = {}
@@ -133,7 +131,7 @@ class Plan:
                 self.others.append(i)
                 continue
             kernel, geometry = self._kernel(update, geometry)
-            key = kernel, update.weight.dtype, "exp_avg" in update.state
+            key = kernel, update.weight.dtype, average_dtype(update)
             walkable.setdefault(key, []).append((i, update, geometry))
         self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
         # The longest first, so that threads finish together.
@@ -152,15 +150,6 @@ class Plan:
         return {}
 
 
-class Buffers(NamedTuple):
-    """Between summing and writing: what ranks add up, and what follows from it, per neuron."""
-
-    gram: Tensor
-    turns: Tensor
-    moves: Tensor
-    written: Tensor
-
-
 class SharedPlan(Plan):
     """The same for neurons that ranks share, which are summed in one pass and written in another."""
 
@@ -169,14 +158,8 @@ class SharedPlan(Plan):
 
     def _addresses(self, index: int, update: Update) -> dict[str, int]:
         average = update.state["exp_avg_norm"]
-        shape, exact = average.shape, sum_dtype(average)
-        self.buffers[index] = Buffers(
-            torch.empty((len(gram_keys("wg")), *shape), dtype=exact),
-            torch.empty((3, *shape), dtype=average.dtype),
-            torch.empty(shape, dtype=torch.bool),
-            torch.empty(shape, dtype=torch.bool),
-        )
-        return {key: buffer.data_ptr() for key, buffer in self.buffers[index]._asdict().items()}
+        self.buffers[index] = Buffers.new(average.shape, average.dtype, average.device)
+        return self.buffers[index].addresses()
 
 
 def why_not(weight: Tensor) -> str | None:
@@ -213,15 +196,16 @@ class Table:
         self,
         kernel: str,
         dtype: torch.dtype,
-        has_momentum: bool,
+        average: torch.dtype | None,
         rows: Sequence[tuple[int, Update, Geometry]],
         addresses: Callable[[int, Update], dict[str, int]],
     ) -> None:
         import numpy as np
 
         self.stored_as = _STORED_AS[dtype]
-        self.mode = 1 if has_momentum else None  # kernels are compiled for each
-        _announce(self.stored_as, has_momentum)
+        # Kernels are compiled for each.
+        self.mode = None if average is None else np.dtype(_STORED_AS[average]).type(0)
+        _announce(self.stored_as, average and _STORED_AS[average])
         from nero.backends.cpu import kernel as kernels
 
         self.kernel: Callable[..., None] = getattr(kernels, kernel)
@@ -325,10 +309,10 @@ def _cut(
 
 
 @lru_cache(maxsize=8)
-def _announce(stored_as: str, has_momentum: bool) -> None:
+def _announce(stored_as: str, average: str | None) -> None:
     logging.getLogger("nero").info(
         f"preparing the CPU kernel for weights stored as {stored_as}"
-        f"{', with momentum' if has_momentum else ''}: unless numba has kept it on disk, "
+        f"{f', with momentum stored as {average}' if average else ''}: unless numba has kept it on disk, "
         "it is compiled now, which takes some seconds"
     )
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nero.backends.geometry import scatters_noise
 from nero.backends.triton.launch import Variant
 from nero.backends.triton.table import TILES, Kind
 from nero.core.neurons import Layout, Role
-from nero.core.precision import working_dtype
 from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
 from nero.core.update import Update
@@ -66,12 +66,12 @@ class _Maker:
     """Makes cases for one kernel."""
 
     def __init__(self, variant: Variant, seed: int = 0) -> None:
-        self._variant, self._num_made = variant, 0
+        self.variant, self._num_made = variant, 0
         self._generator = torch.Generator().manual_seed(seed)
 
     def randn(self, shape: tuple[int, ...]) -> Tensor:
         numbers = torch.randn(shape, generator=self._generator)
-        return numbers.to(self._variant.device, self._variant.dtype)
+        return numbers.to(self.variant.device, self.variant.dtype)
 
     def __call__(
         self,
@@ -85,18 +85,21 @@ class _Maker:
         **options: Any,
     ) -> Case:
         """Make a case; without ``neuron_dims``, of elements."""
-        device, work = self._variant.device, working_dtype(self._variant.dtype)
+        device = self.variant.device
         role = role or ("other" if neuron_dims is None else "neuron")
         neurons = Layout(role, neuron_dims).at(shape)
-        options = {"momentum": 0.9 * self._variant.momentum, **options}
-        hyper = Hyper(stochastic_rounding=self._variant.stochastic, seed=5, **options)
+        if self.variant.momentum is not None:
+            is_half = self.variant.momentum == torch.bfloat16
+            options["momentum_dtype"] = "bfloat16" if is_half else "float32"
+            options = {"momentum": 0.9, **options}
+        hyper = Hyper(stochastic_rounding=self.variant.stochastic, seed=5, **options)
         hyper = hyper.for_neurons(neurons)
         state = {}
         for key, spec in STATE.items():
             if spec.exists(neurons, hyper):
                 size = {"scalar": (), "per neuron": neurons.state_shape, "per element": shape}
                 made = torch.rand(size[spec.shape], generator=self._generator) + 0.5
-                state[key] = made.to(device, spec.dtype or work)
+                state[key] = made.to(device, spec.dtype_for(self.variant.dtype, hyper))
         state["step"].fill_(_STEP)
         state["num_skipped"].fill_(0)
         self._num_made += 1
@@ -116,13 +119,16 @@ class _Maker:
 
 
 def _awkward_rows(make: _Maker) -> Case:
-    rows: tuple[str, ...] = (
+    rows = (
         "a usual row",
         "a gradient of zero",
         "a row of zeros",
         "a constant row",
+        "a gradient with NaN",
+        "a gradient with inf",
+        "a huge gradient",
+        "a tiny gradient",
     )
-    rows += ("a gradient with NaN", "a gradient with inf", "a huge gradient", "a tiny gradient")
     case = make("awkward rows", (len(rows), _FAN_IN), (0,), rows=rows)
     weight, grad = case.update.weight, case.update.grad
     grad[1] = 0
@@ -144,12 +150,13 @@ def _propagated(make: _Maker) -> Case:
 
 
 def _awkward_elements(make: _Maker) -> Case:
-    rows: tuple[str, ...] = (
+    rows = (
         "a usual element",
         "an element without a gradient",
         "an element with NaN",
+        "a huge gradient of an element",
+        "a tiny gradient of an element",
     )
-    rows += ("a huge gradient of an element", "a tiny gradient of an element")
     case = make("awkward elements", (len(rows),), rows=rows)
     grad = case.update.grad
     grad[1], grad[2] = 0, math.nan
@@ -159,7 +166,7 @@ def _awkward_elements(make: _Maker) -> Case:
 
 
 def _options(make: _Maker) -> list[Case]:
-    device, shape = make.randn(()).device, (2, _FAN_IN)
+    device, shape = make.variant.device, (2, _FAN_IN)
     return [
         make("maximize", shape, (0,), maximize=True),
         make("a norm without a mean", shape, (0,), constraint=Sphere(centre=False)),
@@ -186,9 +193,10 @@ def _tiles(make: _Maker) -> list[Case]:
     ]
     odd = made[-1].update
     made[-1] = made[-1]._replace(update=odd._replace(weight=_off_by_one(odd.weight)))
-    if not make("", (2,)).update.hyper.stochastic_rounding:  # which counts positions, not places
-        image = make("channels_last", (2, 4, 2, 2), (0,))
-        made.append(image._replace(update=_channels_last(image.update)))
+    image = make("channels_last", (2, 4, 2, 2), (0,))
+    image = image._replace(update=_channels_last(image.update))
+    if not scatters_noise(image.update):
+        made.append(image)
     return made
 
 

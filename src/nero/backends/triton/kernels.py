@@ -5,6 +5,10 @@ of `NUMBERS`. A program takes one tile of a tensor: some elements, or some neuro
 fan-in. The first block stays in registers between the reading and the writing pass, so a neuron that fits
 into it costs the memory traffic of SGD; what a longer one has beyond is read twice.
 
+`AVERAGE` is the dtype of averages of the gradient, or ``None`` where there are none. `PHASE` is the whole
+step, or one half of it, for neurons that ranks share: their sums, in float64 since no rank sees whether
+terms cancel, or their new rows, once all ranks know the coefficients.
+
 The arithmetic is that of `nero.core.rule`, name by name. Elements are handled in float32 alone: a
 consumer's GPU computes in float64 at 1/64 of its rate. Sums run in float32 over a block and are added up in
 float64, as in the CPU kernel, and coefficients are float64, once per neuron. Where squares leave float32's
@@ -15,7 +19,7 @@ inf do not occur.
 import triton
 import triton.language as tl
 
-from nero.backends.triton.table import INTEGERS, NUMBERS, TILES, Kind
+from nero.backends.triton.table import INTEGERS, NUMBERS, TILES, Kind, Phase
 from nero.core.rounding import _BITS, _INCREMENT, _MULTIPLIERS
 from nero.core.spec import PROPAGATE as _PROPAGATE
 
@@ -35,10 +39,14 @@ FAN_IN, FAN_INNER, INNER = _columns(INTEGERS, "fan_in", "fan_inner", "inner")
 OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_stride")
 INNER_STRIDE, POSITION, START = _columns(INTEGERS, "inner_stride", "position", "start")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
+GRAM, TURNS, MOVES, WRITTEN, NUM_NEURONS = _columns(
+    INTEGERS, "gram", "turns", "moves", "written", "num_neurons"
+)
 BETA, LOG_BETA, TARGET, PART = _columns(NUMBERS, "beta", "log_beta", "target", "part")
 BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE = tl.constexpr(_PROPAGATE)
+WHOLE, SUMS, ROWS = (tl.constexpr(int(phase)) for phase in Phase)
 ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
 NUM_ELEMENTS, NUM_SHORT, NUM_MIDDLE, NUM_WIDE, NUM_LONG, NUM_COLUMNS, NUM_STRIDED = (
     tl.constexpr(TILES[kind][0]) for kind in Kind
@@ -56,6 +64,7 @@ INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, 
 # Averages below the smallest normal number count as zero.
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
 NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
+NOISE_MASK = tl.constexpr((1 << _BITS) - 1)
 
 
 @triton.jit
@@ -86,49 +95,50 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
 @triton.jit
 def step_kernel(
     table, numbers, factors, seeds, tiles,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
+    PHASE: tl.constexpr = WHOLE,
 ):  # fmt: skip
     """Update one tile: weights, averages and the count of skipped neurons."""
     program = tl.program_id(0)
     tensor = tl.load(tiles + program).to(tl.int64)
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
     factor = factors + 2 * tensor
-    if tl.load(factor) == 0:
+    if PHASE == WHOLE and tl.load(factor) == 0:
         return  # A step at lr = 0 changes nothing.
     tile = program - tl.load(row + FIRST_TILE)
     seed = tl.load(seeds + tensor)
     kind = tl.load(row + KIND)
     if kind == ELEMENTS:
-        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, HAS_MOMENTUM)
+        _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, AVERAGE)
     elif kind == SHORT:
         _neurons(
             row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
     elif kind == MIDDLE:
         _neurons(
             row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
     elif kind == WIDE:
         _neurons(
             row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
     elif kind == LONG:
         _neurons(
             row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
     elif kind == COLUMNS:
         _neurons(
             row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
     elif kind == STRIDED:
         _neurons(
             row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK,
-            DTYPE, STOCHASTIC, HAS_MOMENTUM,
+            DTYPE, STOCHASTIC, AVERAGE, PHASE,
         )  # fmt: skip
 
 
@@ -136,17 +146,18 @@ def step_kernel(
 def _neurons(
     row, number, factor, seed, tile,
     WALK: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
-    EXACT: tl.constexpr = True,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
+    PHASE: tl.constexpr = WHOLE, EXACT: tl.constexpr = True,
 ):  # fmt: skip
     # Without EXACT, sums are taken once, however rough: the path that nearly all neurons take.
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    SUM: tl.constexpr = tl.float64 if PHASE == SUMS else WORK
     PIECE: tl.constexpr = BLOCK if BLOCK < EXACT_BLOCK else EXACT_BLOCK
     IS_ROWS: tl.constexpr = WALK <= LONG
     LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MOMENTUM)
+    averages, mu = _averages(row, WORK, AVERAGE), tl.load(number + MOMENTUM)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
     if ALIGNED:  # what 128-bit loads need to know
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
@@ -169,53 +180,67 @@ def _neurons(
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     offset, mask = _block(0, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
     w, g = _read(weights + offset, grads + offset, mask, sign, penalty, WORK)
-    d, m = _direction(averages + offset, g, mask, mu, HAS_MOMENTUM)
-    gg, wg, sg, sw, ww = _sums(w, d)
-    size = tl.sum(tl.abs(d), 1)  # zero only where all of the row is
-    if LOOPS:
-        for i in range(BLOCK, fan_in, BLOCK):
-            more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
-            w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
-            gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more, d_more)
-            gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
-            sw, ww, size = sw + sw_more, ww + ww_more, size + tl.sum(tl.abs(d_more), 1)
-    if EXACT and WORK != tl.float64:
-        is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
-        is_rough = is_rough & (size != 0)
-        if tl.max(is_rough.to(tl.int32), 0) != 0:
-            # A neuron's bits must not depend on its neighbours: the sums of the others stay.
-            gg, wg, sg = (
-                tl.where(is_rough, 0.0, gg),
-                tl.where(is_rough, 0.0, wg),
-                tl.where(is_rough, 0.0, sg),
-            )
-            sw, ww = tl.where(is_rough, 0.0, sw), tl.where(is_rough, 0.0, ww)
-            for i in range(0, fan_in, PIECE):
+    d, m = _direction(averages + offset, g, mask, mu, AVERAGE)
+    if PHASE == ROWS:
+        p, q, r, moves, written = _given_turn(row, neuron, is_neuron, WORK)
+    else:
+        gg, wg, sg, sw, ww = _sums(w.to(SUM), d.to(SUM))
+        size = tl.sum(tl.abs(d), 1)  # zero only where all of the row is
+        if LOOPS:
+            for i in range(BLOCK, fan_in, BLOCK):
                 more, exists = _block(
-                    i, start, is_rough, fan_in, fan_inner, fan_stride, WALK, PIECE
+                    i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK
                 )
                 w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-                d_more, _ = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
-                gg_more, wg_more, sg_more, sw_more, ww_more = _sums(
-                    w_more.to(tl.float64), d_more.to(tl.float64)
-                )
+                d_more, _ = _direction(averages + more, g_more, exists, mu, AVERAGE)
+                gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more.to(SUM), d_more.to(SUM))
                 gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
-                sw, ww = sw + sw_more, ww + ww_more
+                sw, ww, size = sw + sw_more, ww + ww_more, size + tl.sum(tl.abs(d_more), 1)
+        if EXACT and SUM != tl.float64:
+            is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
+            is_rough = is_rough & (size != 0)
+            if tl.max(is_rough.to(tl.int32), 0) != 0:
+                # A neuron's bits must not depend on its neighbours: the sums of the others stay.
+                gg, wg, sg = (
+                    tl.where(is_rough, 0.0, gg),
+                    tl.where(is_rough, 0.0, wg),
+                    tl.where(is_rough, 0.0, sg),
+                )
+                sw, ww = tl.where(is_rough, 0.0, sw), tl.where(is_rough, 0.0, ww)
+                for i in range(0, fan_in, PIECE):
+                    more, exists = _block(
+                        i, start, is_rough, fan_in, fan_inner, fan_stride, WALK, PIECE
+                    )
+                    w_more, g_more = _read(
+                        weights + more, grads + more, exists, sign, penalty, WORK
+                    )
+                    d_more, _ = _direction(averages + more, g_more, exists, mu, AVERAGE)
+                    gg_more, wg_more, sg_more, sw_more, ww_more = _sums(
+                        w_more.to(tl.float64), d_more.to(tl.float64)
+                    )
+                    gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
+                    sw, ww = sw + sw_more, ww + ww_more
+        if PHASE == SUMS:
+            _store_sums(row, neuron, is_neuron, gg, wg, sg, sw, ww)
+        else:
+            p, q, r, moves, written = _turn(
+                row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK
+            )
 
-    p, q, r, moves, written = _turn(
-        row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK
-    )
-
-    _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
-    _write_average(averages + offset, g, m, mask & written, mu, HAS_MOMENTUM)
-    if LOOPS:
-        for i in range(BLOCK, fan_in, BLOCK):
-            more, exists = _block(i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK)
-            w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
-            d_more, m_more = _direction(averages + more, g_more, exists, mu, HAS_MOMENTUM)
-            _write(weights, w_more, d_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC)
-            _write_average(averages + more, g_more, m_more, exists & written, mu, HAS_MOMENTUM)
+    if PHASE != SUMS:
+        _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
+        _write_average(averages, g, m, offset, mask & written, mu, seed, AVERAGE)
+        if LOOPS:
+            for i in range(BLOCK, fan_in, BLOCK):
+                more, exists = _block(
+                    i, start, is_neuron, fan_in, fan_inner, fan_stride, WALK, BLOCK
+                )
+                w_more, g_more = _read(weights + more, grads + more, exists, sign, penalty, WORK)
+                d_more, m_more = _direction(averages + more, g_more, exists, mu, AVERAGE)
+                _write(
+                    weights, w_more, d_more, p, q, r, more, exists & moves, seed, DTYPE, STOCHASTIC
+                )
+                _write_average(averages, g_more, m_more, more, exists & written, mu, seed, AVERAGE)
 
 
 @triton.jit
@@ -243,21 +268,24 @@ def _read(weights, grads, mask, sign, penalty, WORK: tl.constexpr):
 
 
 @triton.jit
-def _direction(averages, g, mask, mu, HAS_MOMENTUM: tl.constexpr):
+def _direction(averages, g, mask, mu, AVERAGE: tl.constexpr):
     # What the step goes along, and the average of the gradient before it, if there is one.
     d, m = g, g
-    if HAS_MOMENTUM:
-        m = tl.load(averages, mask, 0.0)
+    if AVERAGE is not None:
+        m = tl.load(averages, mask, 0.0).to(g.dtype)
         d = (1 - mu * mu).to(g.dtype) * g + (mu * mu).to(g.dtype) * m
     return d, m
 
 
 @triton.jit
-def _write_average(averages, g, m, mask, mu, HAS_MOMENTUM: tl.constexpr):
-    if HAS_MOMENTUM:
+def _write_average(averages, g, m, offset, mask, mu, seed, AVERAGE: tl.constexpr):
+    if AVERAGE is not None:
         new = (1 - mu).to(g.dtype) * g + mu.to(g.dtype) * m
         smallest = SMALLEST_64 if g.dtype == tl.float64 else SMALLEST_32
-        tl.store(averages, tl.where(tl.abs(new) < smallest, 0.0, new), mask=mask)
+        new = tl.where(tl.abs(new) < smallest, 0.0, new)
+        if AVERAGE == tl.bfloat16:
+            new = _round_stochastic(new.to(tl.float32), _noise(seed, offset, 1), AVERAGE)
+        tl.store(averages + offset, new.to(AVERAGE), mask=mask)
 
 
 @triton.jit
@@ -335,9 +363,34 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
 
 
 @triton.jit
+def _store_sums(row, neuron, mask, gg, wg, sg, sw, ww):
+    # In the order of nero.core.gram.
+    sums, total = _address(row, GRAM, tl.float64) + neuron, tl.load(row + NUM_NEURONS)
+    tl.store(sums, ww, mask=mask)
+    tl.store(sums + total, sw, mask=mask)
+    tl.store(sums + 2 * total, wg, mask=mask)
+    tl.store(sums + 3 * total, gg, mask=mask)
+    tl.store(sums + 4 * total, sg, mask=mask)
+
+
+@triton.jit
+def _given_turn(row, neuron, mask, WORK: tl.constexpr):
+    # What `_turn` returns, as it was worked out from the sums of all ranks.
+    turns, total = _address(row, TURNS, WORK) + neuron, tl.load(row + NUM_NEURONS)
+    p, q, r = (
+        tl.load(turns, mask, 0.0),
+        tl.load(turns + total, mask, 0.0),
+        tl.load(turns + 2 * total, mask, 0.0),
+    )
+    moves = tl.load(_address(row, MOVES, tl.int8) + neuron, mask, 0) != 0
+    written = tl.load(_address(row, WRITTEN, tl.int8) + neuron, mask, 0) != 0
+    return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
+
+
+@triton.jit
 def _elements(
     row, number, factor, seed, tile,
-    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, HAS_MOMENTUM: tl.constexpr,
+    DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
 ):  # fmt: skip
     # turn_elements and apply_turn
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
@@ -346,8 +399,8 @@ def _elements(
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     sign, penalty = _sign(row, WORK), tl.load(number + GAIN_PENALTY).to(WORK)
     w, g = _read(weights + i, grads + i, mask, sign, penalty, WORK)
-    averages, mu = _address(row, EXP_AVG, WORK), tl.load(number + MOMENTUM)
-    d, m = _direction(averages + i, g, mask, mu, HAS_MOMENTUM)
+    averages, mu = _averages(row, WORK, AVERAGE), tl.load(number + MOMENTUM)
+    d, m = _direction(averages + i, g, mask, mu, AVERAGE)
     # v <- beta * v + (1 - beta) * g^2        (Algorithm 1), as its root, without squares out of range
     beta = tl.load(number + BETA)
     average = tl.load(_address(row, EXP_AVG_NORM, WORK) + i, mask, 0.0)
@@ -360,7 +413,7 @@ def _elements(
     q = -rate / tl.where(average != 0, average, 1.0)
     written = _finish(row, i, mask, _is_finite(q), average, WORK)
     _write(weights, w, d, 1.0, q, 0.0, i, mask & (d != 0) & written, seed, DTYPE, STOCHASTIC)
-    _write_average(averages + i, g, m, mask & written, mu, HAS_MOMENTUM)
+    _write_average(averages, g, m, i, mask & written, mu, seed, AVERAGE)
 
 
 @triton.jit
@@ -398,10 +451,14 @@ def _write(
 ):
     new = (r + p * w) + q * g
     if STOCHASTIC:
-        bits = _logical_shift(_mix(seed + offset), 64 - NOISE_BITS).to(tl.int32)
-        noise = bits.to(tl.float32) * NOISE_UNIT
-        new = _round_stochastic(new, noise, DTYPE)
+        new = _round_stochastic(new, _noise(seed, offset, 0), DTYPE)
     tl.store(weights + offset, new.to(DTYPE), mask=mask)
+
+
+@triton.jit
+def _noise(seed, offset, LANE: tl.constexpr):
+    bits = _logical_shift(_mix(seed + offset), 64 - NOISE_BITS * (LANE + 1)) & NOISE_MASK
+    return bits.to(tl.int32).to(tl.float32) * NOISE_UNIT
 
 
 @triton.jit
@@ -441,6 +498,12 @@ def _logical_shift(x, BITS: tl.constexpr):
 @triton.jit
 def _address(row, COLUMN: tl.constexpr, TYPE: tl.constexpr):
     return tl.load(row + COLUMN).to(tl.pointer_type(TYPE))
+
+
+@triton.jit
+def _averages(row, WORK: tl.constexpr, AVERAGE: tl.constexpr):
+    TYPE: tl.constexpr = WORK if AVERAGE is None else AVERAGE
+    return _address(row, EXP_AVG, TYPE)
 
 
 @triton.jit

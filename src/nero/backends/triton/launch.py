@@ -2,7 +2,8 @@
 
 The kernel walks a table of addresses, so that a step costs two launches however many tensors there are: one
 advances the step counters, one updates. Each further dtype is one launch more, and so are tensors that
-alone have momentum or stochastic rounding. ``lr`` and ``step`` are read on the device: nothing waits for
+alone have momentum or stochastic rounding. Neurons that ranks share take one launch for their sums, and two
+for their new rows. ``lr`` and ``step`` are read on the device: nothing waits for
 it, and once the table is built, the step can be captured in a CUDA graph. What the kernel cannot walk goes
 to the plain backend, tensor by tensor; `why_not` says what and why.
 
@@ -14,7 +15,7 @@ Note:
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple, TypeAlias
@@ -25,9 +26,19 @@ from torch.autograd.graph import increment_version
 
 from nero.backends import plain
 from nero.backends.geometry import scatters_noise, update_geometry
-from nero.backends.triton.table import INTEGERS, Entry, device_lr, table_entry, walk_of
-from nero.core.precision import working_dtype
-from nero.core.update import Update
+from nero.backends.halves import Buffers
+from nero.backends.triton.table import (
+    INTEGERS,
+    Entry,
+    Phase,
+    device_lr,
+    table_entry,
+    walk_of,
+)
+from nero.core.gram import Gram
+from nero.core.precision import dtype_name, working_dtype
+from nero.core.rule import Turn
+from nero.core.update import Update, average_dtype, rounds_weight
 
 _TENSORS_PER_PROGRAM = 128  # of the launch that advances the steps
 COMPILATION = {"num_warps": 2, "enable_fp_fusion": False}  # fused or not, memory is what limits
@@ -41,7 +52,10 @@ class Variant(NamedTuple):
     device: torch.device
     dtype: torch.dtype
     stochastic: bool
-    momentum: bool
+    momentum: torch.dtype | None = None
+    """The dtype of averages of the gradient, if there are any."""
+    shared: bool = False
+    """Whether the step is taken in two halves, because ranks share the neurons."""
 
 
 Judge: TypeAlias = Callable[[Variant], bool]
@@ -76,29 +90,69 @@ class TritonBackend:
         Raises:
             RuntimeError: if a copy is needed while a CUDA graph is being captured.
         """
-        launches: dict[Variant, list[Update]] = {}
+        launches, others = self._sorted(updates)
+        plain.step_([updates[i] for i in others])
+        for table, places in self._tables_for(updates, launches):
+            members = [updates[i] for i in places]
+            table.set_lr([update.lr for update in members])
+            _run(table)
+            _mark_changed(members)
+
+    def gram(self, updates: Sequence[Update]) -> list[Gram]:
+        """Compute the Gram matrix of what this rank holds of every neuron."""
+        launches, others = self._sorted(updates, shared=True)
+        products = {i: plain.gram_of(updates[i]) for i in others}
+        for table, places in self._tables_for(map(_without_lr, updates), launches):
+            _run(table, Phase.SUMS)
+            for i, buffers in zip(places, table.buffers, strict=True):
+                shape = updates[i].state["exp_avg_norm"].shape
+                products[i] = Gram(buffers.gram.view(-1, *shape))
+        return [products[i] for i in range(len(updates))]
+
+    def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
+        """Write new rows and state."""
+        launches, others = self._sorted(updates, shared=True)
+        for i in others:
+            plain.write_rows_(updates[i], turns[i])
+        for table, places in self._tables_for(map(_without_lr, updates), launches):
+            for i, buffers in zip(places, table.buffers, strict=True):
+                buffers.set(turns[i])
+            _run(table, Phase.ROWS)
+            _mark_changed([updates[i] for i in places])
+        # Afterwards, because noise is that of the step before it counts.
+        for update, turn in zip(updates, turns, strict=True):
+            plain.write_state_(update, turn)
+
+    def _sorted(
+        self, updates: Sequence[Update], *, shared: bool = False
+    ) -> tuple[dict[Variant, list[int]], list[int]]:
+        """Return the places of updates by kernel, and of those that the plain backend takes."""
+        launches: dict[Variant, list[int]] = {}
         others = []
-        for update in updates:
+        for i, update in enumerate(updates):
             if why_not(update) is None:
-                launches.setdefault(variant_of(update), []).append(update)
+                variant = variant_of(update)._replace(shared=shared)
+                launches.setdefault(variant, []).append(i)
             else:
-                others.append(update)
+                others.append(i)
         if self._judge is not None:  # all of them, before anything changes
             for variant in [each for each in launches if not self._judge(each)]:
                 others += launches.pop(variant)
-        plain.step_(others)
+        return launches, others
+
+    def _tables_for(
+        self, updates: Iterable[Update], launches: dict[Variant, list[int]]
+    ) -> Iterator[tuple["Table", list[int]]]:
+        """Yield the table of every device, and the places of its updates in its order."""
+        updates = list(updates)
         for device in dict.fromkeys(variant.device for variant in launches):
-            here = {v: members for v, members in launches.items() if v.device == device}
-            ordered = [update for members in here.values() for update in members]
+            here = {v: places for v, places in launches.items() if v.device == device}
             table = self._table(
-                tuple((v, tuple(map(table_entry, members))) for v, members in here.items())
+                tuple((v, tuple(table_entry(updates[i]) for i in here[v])) for v in here)
             )
-            table.set_lr([update.lr for update in ordered])
             if is_capturing(device) and table not in self._captured:
                 self._captured.append(table)
-            _run(table)
-            # Autograd must see that weights have changed, although no torch operation changed them.
-            increment_version([update.weight for update in ordered])
+            yield table, [i for places in here.values() for i in places]
 
     def _table(self, key: "_Key") -> "Table":
         if key not in self._tables:
@@ -113,10 +167,23 @@ class TritonBackend:
 _Key: TypeAlias = tuple[tuple[Variant, tuple[Entry, ...]], ...]
 
 
+def _without_lr(update: Update) -> Update:
+    """Leave out the rate, which coefficients have inside and which may move: the table's stays zero.
+
+    At that, the kernel does not count the step, which `plain.write_state_` does.
+    """
+    return update._replace(lr=0.0)
+
+
+def _mark_changed(updates: Sequence[Update]) -> None:
+    """Let autograd see that weights have changed, although no torch operation changed them."""
+    increment_version([update.weight for update in updates])
+
+
 def variant_of(update: Update) -> Variant:
     """Return the kernel that an update takes."""
-    stochastic = update.hyper.stochastic_rounding and update.weight.dtype.itemsize == 2
-    return Variant(update.weight.device, update.weight.dtype, stochastic, "exp_avg" in update.state)
+    weight = update.weight
+    return Variant(weight.device, weight.dtype, rounds_weight(update), average_dtype(update))
 
 
 def why_not(update: Update) -> str | None:
@@ -182,12 +249,18 @@ class Table:
         self._lrs = torch.zeros(len(entries), dtype=torch.float64, device=device)
         self.tiles: dict[Variant, Tensor] = {}
         """The tensor of every tile, for each launch."""
+        self.buffers: list[Buffers] = []
+        """One for each tensor whose neurons ranks share."""
         rows: list[list[int]] = []
         for variant, members in key:
             counts = torch.tensor([entry.num_tiles for entry in members])
             tensors = torch.arange(len(rows), len(rows) + len(members), dtype=torch.int32)
             self.tiles[variant] = _to_device(tensors.repeat_interleave(counts), device)
-            rows += _placed(members, lrs=self._lrs[len(rows) :].data_ptr())
+            sizes = [(entry.num_neurons,) for entry in members if variant.shared]
+            dtype = working_dtype(variant.dtype)
+            here = [Buffers.new(size, dtype, device) for size in sizes]
+            rows += _placed(members, here, lrs=self._lrs[len(rows) :].data_ptr())
+            self.buffers += here
         self.rows = _to_device(torch.tensor(rows, dtype=torch.int64), device)
         numbers = torch.tensor([entry.numbers for entry in entries], dtype=torch.float64)
         self.numbers = _to_device(numbers, device)
@@ -204,11 +277,13 @@ class Table:
             self._lr_values = values
 
 
-def _placed(entries: Sequence[Entry], *, lrs: int) -> list[list[int]]:
+def _placed(entries: Sequence[Entry], buffers: Sequence[Buffers], *, lrs: int) -> list[list[int]]:
     rows, first_tile = [], 0
     for i, entry in enumerate(entries):
         columns = dict(zip(INTEGERS, entry.integers, strict=True))
         columns["first_tile"] = first_tile
+        if buffers:
+            columns |= buffers[i].addresses()
         if not columns["lr"]:
             columns |= {"lr": lrs + 8 * i, "lr_is_float64": 1}
         rows.append([*columns.values()])
@@ -234,7 +309,7 @@ def is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _run(table: Table) -> None:
+def _run(table: Table, phase: Phase = Phase.WHOLE) -> None:
     import triton.language as tl
 
     from nero.backends.triton.kernels import advance_kernel, step_kernel
@@ -242,16 +317,18 @@ def _run(table: Table) -> None:
     num_tensors = len(table.rows)
     shared = (table.rows, table.numbers, table.factors, table.seeds)
     with torch.cuda.device_of(table.rows):
-        advance_kernel[(-(-num_tensors // _TENSORS_PER_PROGRAM),)](
-            *shared, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **COMPILATION
-        )
+        if phase != Phase.SUMS:  # which draw no noise
+            advance_kernel[(-(-num_tensors // _TENSORS_PER_PROGRAM),)](
+                *shared, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **COMPILATION
+            )
         for variant, tiles in table.tiles.items():
             step_kernel[(len(tiles),)](
                 *shared,
                 tiles,
-                DTYPE=getattr(tl, str(variant.dtype).removeprefix("torch.")),
+                DTYPE=getattr(tl, dtype_name(variant.dtype)),
                 STOCHASTIC=variant.stochastic,
-                HAS_MOMENTUM=variant.momentum,
+                AVERAGE=variant.momentum and getattr(tl, dtype_name(variant.momentum)),
+                PHASE=int(phase),
                 **COMPILATION,
             )
 

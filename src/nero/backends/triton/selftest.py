@@ -15,10 +15,12 @@ from torch import Tensor
 from nero.backends import plain
 from nero.backends.triton.cases import Case, cases, moving_cases, twin
 from nero.backends.triton.launch import TritonBackend, Variant, why_not, why_not_device
+from nero.core.precision import dtype_name
+from nero.core.update import rounds_average
 
 # A step rounds a weight of float32 about three times; a 16-bit one may also be rounded the other way.
 _TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
-# Of stochastically rounded weights, those whose noise nearly ties may go the other way.
+# Of stochastically rounded numbers, those whose noise nearly ties may go the other way.
 _MAX_TIES = 0.02
 # What a step writes, in the order in which differences are told.
 _WRITTEN = ("weight", "exp_avg_norm", "exp_avg", "num_skipped", "step")
@@ -53,7 +55,10 @@ class SelfTest:
     device: str
     dtype: str
     stochastic: bool
-    momentum: bool
+    momentum: str | None
+    """The dtype of averages of the gradient."""
+    shared: bool
+    """Whether it is of the two halves of a step."""
     num_cases: int
     seconds: float
     differences: tuple[Difference, ...] = ()
@@ -66,8 +71,11 @@ class SelfTest:
         return self.error is None and not self.differences
 
     def __str__(self) -> str:
-        kernel = [self.dtype, *["momentum"] * self.momentum]
+        kernel = [self.dtype]
+        if self.momentum:
+            kernel.append("bfloat16 momentum" if self.momentum == "bfloat16" else "momentum")
         kernel += ["stochastic rounding"] * self.stochastic
+        kernel += ["neurons that ranks share"] * self.shared
         name = f"{', '.join(kernel)} on {self.device}"
         if self.error is not None:
             return f"{name}: the kernel does not run: {self.error}"
@@ -94,7 +102,7 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
 
     Example:
         >>> from nero.backends.triton.launch import Variant
-        >>> found = self_test(Variant(torch.device("meta"), torch.float32, False, False))
+        >>> found = self_test(Variant(torch.device("meta"), torch.float32, stochastic=False))
         >>> found.passed, found.error
         (False, 'on the device meta')
     """
@@ -110,9 +118,10 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
             error = f"{type(raised).__name__}: {lines[0]}"
     return SelfTest(
         device=device_name(variant.device),
-        dtype=str(variant.dtype).removeprefix("torch."),
+        dtype=dtype_name(variant.dtype),
         stochastic=variant.stochastic,
-        momentum=variant.momentum,
+        momentum=None if variant.momentum is None else dtype_name(variant.momentum),
+        shared=variant.shared,
         num_cases=num_cases,
         seconds=time.perf_counter() - start,
         differences=tuple(differences),
@@ -137,10 +146,19 @@ def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, 
     for case in (*once, *(before for before, _ in moving)):
         reason = why_not(case.update)
         assert reason is None, f"{case.name}: {reason}"
+    if variant.shared:
+        once = [case for case in once if not case.update.neurons.is_elementwise]
     theirs = [twin(case) for case in once]
-    backend.step_([case.update for case in once])
-    plain.step_([case.update for case in theirs])
+    for stepping, stepped in ((backend, once), (plain, theirs)):
+        updates = [case.update for case in stepped]
+        if variant.shared:
+            turns = map(plain.turn_of, updates, stepping.gram(updates))
+            stepping.apply_(updates, list(turns))
+        else:
+            stepping.step_(updates)
     yield from zip(once, map(_differences, once, theirs), strict=True)
+    if variant.shared:
+        return
 
     for before, after in moving:
         # The second step writes where the first did.
@@ -182,6 +200,7 @@ def _difference(name: str, key: str, ours: Tensor, theirs: Tensor, case: Case) -
     allowed = relative * other.abs() + (tolerance if key == "weight" else 0.0)
     is_wrong = ~is_same & ~((mine - other).abs() <= allowed)
     is_rounded = key == "weight" and case.update.hyper.stochastic_rounding
+    is_rounded = is_rounded or (key == "exp_avg" and rounds_average(case.update))
     if is_rounded and (~is_same).sum() > max(1, _MAX_TIES * mine.numel()):
         is_wrong = ~is_same
     if not is_wrong.any():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nero.backends.geometry import Geometry, update_geometry
+from nero.backends.halves import Buffers
 from nero.core.spec import COLUMNS, STATE
 from nero.core.update import Update
 
@@ -27,6 +28,16 @@ class Kind(IntEnum):
     COLUMNS = 5
     STRIDED = 6
     """Neurons in several pieces, and rows that are neither short nor aligned."""
+
+
+class Phase(IntEnum):
+    """Which part of a step a launch does."""
+
+    WHOLE = 0
+    SUMS = 1
+    """The Gram matrices of neurons that ranks share."""
+    ROWS = 2
+    """Their new rows, from coefficients that are given."""
 
 
 TILES = {
@@ -49,6 +60,7 @@ largest number, and it limits how many programs a GPU runs at a time.
 INTEGERS: tuple[str, ...] = (
     *("weight", "grad", *STATE),  # addresses; of absent state, 0
     *("lr", "lr_is_float64", "first_tile", "kind", "position", "start"),
+    *(*Buffers._fields, "num_neurons"),  # addresses for neurons that ranks share; of others, 0
     *("fan_in", "fan_inner", "inner", "outer_stride", "fan_outer_stride", "inner_stride"),
     *(name for name, type_ in COLUMNS.items() if type_ is int),
 )
@@ -68,6 +80,11 @@ class Entry(NamedTuple):
     numbers: tuple[float, ...]
     """In the order of `NUMBERS`."""
     num_tiles: int
+
+    @property
+    def num_neurons(self) -> int:
+        """Number of neurons."""
+        return self.integers[INTEGERS.index("num_neurons")]
 
 
 class Walk(NamedTuple):
@@ -101,7 +118,7 @@ def table_entry(update: Update) -> Entry:
     assert walk is not None
     lr, beta = device_lr(update.lr, weight.device), update.hyper.beta
     columns: dict[str, float] = {
-        **dict.fromkeys(STATE, 0),
+        **dict.fromkeys((*STATE, *Buffers._fields), 0),
         **addresses,
         **{key: tensor.data_ptr() for key, tensor in update.state.items()},
         "lr": 0 if lr is None else lr.data_ptr(),
@@ -110,6 +127,7 @@ def table_entry(update: Update) -> Entry:
         "kind": walk.kind,
         "position": update.position,
         "start": 0 if update.places is None else update.places.start,
+        "num_neurons": walk.outer * walk.inner,
         "fan_in": geometry.fan_outer * geometry.fan_inner,
         "fan_inner": geometry.fan_inner,
         "inner": walk.inner,

@@ -1,5 +1,6 @@
 """Time a whole step of Nero against torch's fused SGD and AdamW, on the parameters of well-known models.
 
+On a GPU, also against Muon, with the self-test of the kernel and what its machine code predicts.
 Optimisers take turns on the same weights; steps that other load disturbed are left out. Leave the machine
 alone meanwhile.
 """
@@ -23,8 +24,10 @@ from nero.tools.arguments import (
     whole_number,
 )
 from nero.tools.bench.competitors import COMPETITORS, REFERENCES, Competitor
+from nero.tools.bench.predicted import PREDICTED_MODEL, PREDICTED_MS, predicted_ms
 from nero.tools.bench.run import ModelResult, Options, StepResult, measure_model
 from nero.tools.bench.timing import Spread
+from nero.tools.doctor import self_tests, self_tests_text
 from nero.tools.environment import environment
 from nero.tools.models import MODELS
 from nero.tools.output import print_or_write, progress
@@ -96,6 +99,9 @@ def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor])
     threads = args.threads if args.device == "cpu" else args.threads[-1:]
     evict = {} if args.evict_mb is None else {"evict_bytes": int(args.evict_mb * 2**20)}
     report = {**environment(args.device), "results": []}
+    if args.device == "cuda":
+        report["self_tests"] = self_tests([torch.device("cuda")], [getattr(torch, args.dtype)])
+        report["predicted_ms"] = predicted_ms(report["machine"]["gpu"], args.dtype)
     for name, num in itertools.product(args.shapes, threads):
         options = Options(
             dtype=getattr(torch, args.dtype),
@@ -115,15 +121,24 @@ def write_report(report: dict[str, Any], path: str | None) -> None:
     """Print the tables below a line about the machine, or write JSON: see `print_or_write`."""
     machine = report["machine"]["gpu"] or report["machine"]["cpu"]
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    heading = f"{report['date']}, {machine}\n{versions}"
-    print_or_write("\n\n".join([heading, *map(table, report["results"])]), report, path)
+    parts = [f"{report['date']}, {machine}\n{versions}", *map(table, report["results"])]
+    if "self_tests" in report:
+        parts.insert(1, self_tests_text(report["self_tests"]))
+        parts.append(_prediction(report["predicted_ms"]))
+    print_or_write("\n\n".join(parts), report, path)
+
+
+def _prediction(ms: float | None) -> str:
+    if ms is None:
+        return f"no prediction for this card: there are some for {', '.join(PREDICTED_MS)}"
+    return f"predicted from its machine code: {ms:.3g} ms for a step of nero on {PREDICTED_MODEL}"
 
 
 def table(result: ModelResult) -> str:
     """Return one model's table, fit for a terminal or a mail."""
     steps = result.optimizers
     references = [r for r in REFERENCES if any(r in step.ratios for step in steps.values())]
-    header = ["optimiser", "ms", "quartiles", *(f"x {r}" for r in references)]
+    header = ["optimiser", "ms", "quartiles", *(f"x {r}" for r in references), "GB/s"]
     rows = [[*header, "state", "temporary", "left out"]]
     rows += [_row(name, s, references, result.parameter_bytes) for name, s in steps.items()]
     threads = f"{result.threads} thread{'s' * (result.threads > 1)}"
@@ -152,6 +167,7 @@ def _row(name: str, step: StepResult, references: Sequence[str], parameter_bytes
         "-" if ms is None else f"{ms.median:.3g}" if ms.median < 100 else f"{ms.median:.0f}",
         "-" if ms is None else f"{ms.low:.3g} to {ms.high:.3g}",
         *(_ratio(step.ratios.get(r)) for r in references),
+        "-" if step.gigabytes_per_second is None else f"{step.gigabytes_per_second:.3g}",
         human_bytes(step.state_bytes),
         f"{step.temporary_bytes / parameter_bytes:.2%}",
         f"{step.num_disturbed}/{step.num_samples}",

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from nero.backends import why_not_fused
 from nero.optim import Nero
-from nero.tools.optimizers import Build
+from nero.tools.optimizers import Build, muon
 
 # Ratios to these are given, where they take part.
 REFERENCES = ("sgd-fused", "adamw-fused", "bare")
@@ -38,6 +39,12 @@ def _why_no_kernel(device: str) -> str | None:
     return why_not_fused(torch.empty(1, device=device))
 
 
+def _why_no_muon(device: str) -> str | None:
+    if device == "cpu":
+        return "a step takes seconds on CPUs"
+    return None if hasattr(torch.optim, "Muon") else f"torch {torch.__version__} has none"
+
+
 COMPETITORS: Mapping[str, Competitor] = {
     "sgd-fused": Competitor(lambda m: [torch.optim.SGD(m.parameters(), SGD_LR, fused=True)]),
     "adamw-fused": Competitor(
@@ -47,6 +54,12 @@ COMPETITORS: Mapping[str, Competitor] = {
         lambda m: [torch.optim.SGD(m.parameters(), SGD_LR, momentum=0.9, fused=True)],
         state_copies=1,
         dtypes=(torch.float32,),  # torch's kernel spoils bfloat16 buffers
+    ),
+    "muon": Competitor(
+        partial(muon, lr=ADAM_LR, fused=True),
+        state_copies=2,
+        temporary_copies=0.5,
+        why_not=_why_no_muon,
     ),
     "nero": Competitor(lambda m: [Nero(m)]),
     "nero-rows": Competitor(

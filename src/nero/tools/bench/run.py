@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from nero.core.precision import dtype_name
 from nero.tools.bench.competitors import REFERENCES, Competitor
 from nero.tools.bench.memory import (
     available_bytes,
@@ -48,6 +49,14 @@ class StepResult:
     share_changed: float
     num_samples: int
     num_disturbed: int
+    moved_bytes: int = 0
+    """Weights and state in and out, and gradients in."""
+
+    @property
+    def gigabytes_per_second(self) -> float | None:
+        """The bandwidth that it reached."""
+        ms = self.milliseconds
+        return None if ms is None else self.moved_bytes / ms.median / 1e6
 
     @property
     def does_the_work(self) -> bool:
@@ -88,7 +97,7 @@ def measure_model(
         model=name,
         num_parameters=num_parameters,
         parameter_bytes=num_parameters * options.dtype.itemsize,
-        dtype=str(options.dtype).removeprefix("torch."),
+        dtype=dtype_name(options.dtype),
         device=options.device,
         threads=options.threads,
     )
@@ -163,15 +172,18 @@ def _measure_batch(
         on_sample=lambda num: on_progress(f"round {num + 1} of {options.rounds}"),
     )
     references = [r for r in REFERENCES if shares.get(r, 0) >= MIN_SHARE_CHANGED]
+    held = {name: state_bytes(optimizers) for name, optimizers in built.items()}
+    weights = sum(p.numel() * p.element_size() for p in workload.params)
     return {
         name: StepResult(
             milliseconds=spread([1000 * s for s in timings.seconds(name)]),
             ratios={to: spread(timings.ratios(name, to)) for to in references},
-            state_bytes=state_bytes(built[name]),
+            state_bytes=held[name],
             temporary_bytes=temporaries[name],
             share_changed=shares[name],
             num_samples=len(timings.samples[name]),
             num_disturbed=timings.num_disturbed(name),
+            moved_bytes=3 * weights + 2 * held[name],
         )
         for name in competitors
     }

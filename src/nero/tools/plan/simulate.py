@@ -24,6 +24,7 @@ from nero.tools.plan.shard import on_meta, shard_
 OPTIMIZERS: Mapping[str, Build] = {
     "nero": lambda model: [Nero(model)],
     "nero-rows": lambda model: [Nero(model, preset="rows")],
+    "nero-rows-bf16": lambda model: [Nero(model, preset="rows", momentum_dtype="bfloat16")],
     "nero-polar": lambda model: [Nero(model, preset="polar")],
     "adamw": lambda model: [torch.optim.AdamW(model.parameters())],
     "lamb": lambda model: [Lamb(model)],

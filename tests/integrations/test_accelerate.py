@@ -2,7 +2,9 @@
 
 import os
 
+import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from nero import Nero
@@ -74,20 +76,47 @@ def test_accumulated_gradients_equal_the_larger_batch():
         torch.testing.assert_close(p, q)  # sums of other terms, so other last bits
 
 
-def test_two_processes_equal_one():
-    """With DDP: Accelerate shards parameters on accelerators only."""
-    on_ranks(2, train_on_rank)
+@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp2"])
+def test_two_processes_equal_one_and_resume(sharded, tmp_path):
+    on_ranks(2, train_on_rank, sharded, str(tmp_path))
 
 
-def train_on_rank():
+def train_on_rank(sharded, folder):
     rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    accelerator = new_accelerator()
-    assert accelerator.num_processes == size
+    accelerator = on_two_ranks(sharded)
     model, optimizer, loader = prepared(accelerator)
-    losses = train(accelerator, model, optimizer, loader, 2)
+    assert neurons(optimizer, model) == described(model)
+    assert all(isinstance(param, DTensor) == sharded for param in model.parameters())
+    losses = train(accelerator, model, optimizer, loader, 1)
+    # `prepare` has put sharded parameters into the param groups: no state is left of those before.
+    assert {*optimizer.optimizer.state} == {*model.parameters()}
+    accelerator.save_state(folder)
+    losses += train(accelerator, model, optimizer, loader, 1)
+
+    other = on_two_ranks(sharded)
+    resumed, its_optimizer, its_loader = prepared(other)
+    other.load_state(folder)
+    assert train(other, resumed, its_optimizer, its_loader, 1) == losses[2:]
+    assert_same_bits(resumed, model, its_optimizer.optimizer, optimizer.optimizer)
 
     # Each rank had half of a batch of eight, in turn.
-    single, _ = bare_run(len(losses) // 2, 8, max_norm=1.0)
+    single, _ = bare_run(2, 8, max_norm=1.0)
     for p, q in zip(model.parameters(), single.parameters(), strict=True):
-        torch.testing.assert_close(p, q)  # sums of other terms, so other last bits
+        whole = p.full_tensor() if sharded else p
+        torch.testing.assert_close(whole, q)  # sums of other terms, so other last bits
+
+
+def on_two_ranks(sharded):
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    accelerator = new_accelerator()
+    assert accelerator.num_processes == 2
+    if sharded:
+        # Accelerate switches FSDP2 on for accelerators alone, but all that it then does works on CPUs.
+        for state in (accelerator.state, PartialState()):
+            state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    return accelerator

@@ -3,47 +3,26 @@
 import logging
 
 import lightning
-import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from nero import Nero
+from tests.integrations import lightning_tiny
+from tests.integrations.lightning_tiny import batches
 from tests.integrations.tiny import (
     assert_same_bits,
     bare_run,
     described,
-    examples,
-    network,
     neurons,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*:UserWarning:lightning"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = lightning_tiny.QUIET
 NUM_EPOCHS = 3
 
 
-class Classifier(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.model, self.losses = network(), []
-
-    def training_step(self, batch):
-        loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
-        self.losses.append(loss.item())
-        return loss
-
+class Classifier(lightning_tiny.Classifier):
     def configure_optimizers(self):
         optimizer = Nero(self, lr=0.02)
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
-
-
-def batches():
-    return DataLoader(TensorDataset(*examples()), batch_size=8)
 
 
 def fit(folder, *, ckpt_path=None):

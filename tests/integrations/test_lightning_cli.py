@@ -5,37 +5,18 @@ import logging
 import lightning
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from nero import Nero
-from tests.integrations.tiny import bare_run, described, examples, network, neurons
+from tests.integrations.lightning_tiny import QUIET, Classifier, batches
+from tests.integrations.tiny import bare_run, described, neurons
 
 LightningCLI = pytest.importorskip("lightning.pytorch.cli").LightningCLI
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*:UserWarning:lightning"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
-
-
-class Classifier(lightning.LightningModule):
-    """Without `configure_optimizers`: the command line says it."""
-
-    def __init__(self):
-        super().__init__()
-        self.model, self.losses = network(), []
-
-    def training_step(self, batch):
-        loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
-        self.losses.append(loss.item())
-        return loss
+pytestmark = QUIET
 
 
 class Batches(lightning.LightningDataModule):
     def train_dataloader(self):
-        return DataLoader(TensorDataset(*examples()), batch_size=8)
+        return batches()
 
 
 def fit(folder, *options):

@@ -68,8 +68,20 @@ def test_the_page_of_presets_has_the_same_losses() -> None:
     titles |= {"AdamW, best rate": "AdamW"}
     titles |= {title: title for title in ('`preset="rows"`', '`preset="polar"`')}
     for here, there in titles.items():
-        losses = [loss.removesuffix(" (1 seed)") for loss in row(there)[:2]]
+        losses = [loss.partition(" (")[0] for loss in row(there)[:2]]
         assert row(here, page)[-2:] == losses
+
+
+def test_the_page_of_presets_has_the_scores_of_other_tasks(results: dict[str, Results]) -> None:
+    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
+    titles = {"adamw": "AdamW, best of 3 rates and at 0.006", "nero-rows": "rows, at 0.03"}
+    titles |= {"muon": "Muon, best of 2 rates and at 0.01", "nero-polar": "polar, at 0.03"}
+    for optimizer, title in titles.items():
+        vit, experts = (
+            results[task].best([optimizer])[optimizer].mean
+            for task in ("cifar-vit", "shakespeare-moe")
+        )
+        assert row(title, page) == [f"{vit:.1f}%", f"{experts:.2f}"]
 
 
 @pytest.mark.parametrize("title", [title for title, (_, _, name) in ROWS.items() if name])
@@ -92,6 +104,15 @@ def test_vgg_is_that_of_the_records(page: str, results: dict[str, Results]) -> N
         assert f"{best_of(results['cifar-vgg11'], optimizer).mean:{digits}}%" in text
 
 
+def test_nero_without_momentum_is_level_with_adamw_after_3_000_steps(
+    results: dict[str, Results],
+) -> None:
+    text = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+    ours = cell(results[MODERN_TASK], "nero", 0.03, "long")
+    theirs = cell(results[MODERN_TASK], "adamw", None, "long")
+    assert f"({ours} against {theirs}, 3 seeds each)" in text
+
+
 @pytest.mark.parametrize("step", [20, 40, 80])
 def test_the_reparameterised_curve_is_the_authors(step: int, results: dict[str, Results]) -> None:
     found = results["mnist-reparam"]
@@ -102,3 +123,43 @@ def test_the_reparameterised_curve_is_the_authors(step: int, results: dict[str, 
     theirs = paper.best_curves("mnist-reparam", "train_accuracy").query(f"x == {step}")
     (mean,) = theirs[theirs.variant == "sigma-100"]["mean"]
     assert ours.accuracy.mean() == pytest.approx(mean, abs=0.05)
+
+
+FINE_TUNED = {
+    "frozen features, a new head, AdamW": "head-adamw-lr0.01",
+    "AdamW": "adamw-lr0.0001",
+    '**Nero, `"initial"`**': "nero-initial-lr0.001",
+    "LoRA of rank 8, AdamW": "lora-adamw-lr0.002",
+    '**LoRA of rank 8, Nero, `"none"`**': "lora-nero-none-lr0.1",
+}
+FINE_TUNING = (ROOT / "docs" / "how-to" / "fine-tune.md").read_text(encoding="utf-8")
+
+
+def accuracy(run: str, split: str) -> float:
+    """Return the accuracy of a fine-tuned MiniLM at its end, in percent."""
+    path = RECORDS / "minilm-captions" / "cpu" / f"{run}.jsonl"
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return 100 * [line for line in lines if line["kind"] == "epoch"][-1][f"{split}_accuracy"]
+
+
+@pytest.mark.parametrize("title", FINE_TUNED)
+def test_fine_tuned_accuracies_are_those_of_the_records(title: str) -> None:
+    found = [accuracy(f"{FINE_TUNED[title]}-seed{seed}", "test") for seed in range(3)]
+    cells = [", ".join(f"{each:.1f}" for each in found), f"{sum(found) / 3:.1f}"]
+    assert row(title, FINE_TUNING)[1:] == cells
+
+
+@pytest.mark.parametrize("run", ["adamw", "nero-initial", "lora-adamw", "lora-nero-none"])
+def test_the_rate_of_fine_tuning_was_the_best_on_validation_captions(run: str) -> None:
+    """All rates ran with one seed, and those within two points of the best with three."""
+    folder = RECORDS / "minilm-captions" / "cpu"
+    rates: dict[float, list[float]] = {}
+    for path in sorted(folder.glob(f"{run}-lr*.jsonl")):
+        rate = path.stem.removeprefix(f"{run}-lr").partition("-seed")[0]
+        rates.setdefault(float(rate), []).append(accuracy(path.stem, "valid"))
+    first = max(by_seed[0] for by_seed in rates.values())
+    leaders = {rate: found for rate, found in rates.items() if found[0] > first - 2}
+    assert {len(found) for found in leaders.values()} == {3}
+    chosen = max(leaders, key=lambda rate: sum(leaders[rate]))
+    assert f"{run}-lr{chosen:g}" in FINE_TUNED.values()
+    assert min(rates) < chosen < max(rates)

@@ -159,6 +159,12 @@ def test_optimiser_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
     assert list(others.rates.optimizer) == ["nero", "mine:build"]
 
 
+def test_fine_tuning_is_one_picture(tmp_path: Path) -> None:
+    write_finals(tmp_path, "minilm-captions", {"nero-initial": (0.8,), "adamw": (0.8,)})
+    (picture,) = pictures(read_results(tmp_path)["minilm-captions"])
+    assert set(picture.rates.optimizer) == {"nero-initial", "adamw"}
+
+
 def test_logarithmic_axis_has_plain_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,13 @@ def test_best_rate_is_chosen_by_seeds_that_all_rates_have(tmp_path: Path) -> Non
     assert best.mean == 13.0
 
 
+def test_best_rate_of_one_seed_must_stay_the_best_over_its_other_seeds(tmp_path: Path) -> None:
+    for lr, finals in {0.01: (12.0,), 0.03: (11.0, 11.0, 11.0), 0.06: (10.0, 10.0, 20.0)}.items():
+        for seed, final in enumerate(finals):
+            write_run(tmp_path, RunConfig("cifar-vgg11", "cpu", "nero", lr, seed), [final])
+    assert best_of(read_results(tmp_path)["cifar-vgg11"], "nero").lr == 0.03
+
+
 def test_rate_is_chosen_by_validation_and_judged_by_the_test_split(tmp_path: Path) -> None:
     for lr, final, test in ((0.01, 10.0, 30.0), (0.03, 11.0, 20.0)):
         write_run(tmp_path, RunConfig("wikitext2", "cpu", "nero", lr), [final], test=test)

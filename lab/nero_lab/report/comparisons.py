@@ -59,6 +59,8 @@ _FIGURES = {
 }
 # Tasks that compare variants, not optimisers, and show steps, not epochs.
 _BY_VARIANT = ("mnist-reparam",)
+# Tasks with few optimisers, all of them in one picture.
+_WHOLE = ("minilm-captions",)
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,12 @@ def pictures(results: Results) -> list[Picture]:
     """Return the pictures that the runs of a task allow; those of the paper, if it is one of the lab."""
     if results.task.name in _BY_VARIANT:
         return _by_variant(results)
+    is_split = results.task.name in TASKS and results.task.name not in _WHOLE
     found = []
     for variant, rates in results.rates.groupby("variant"):
         rates = rates.set_index("optimizer", drop=False)
         drawn: set[str] = set()
-        for name, title, optimizers, needs in _PICTURES if results.task.name in TASKS else ():
+        for name, title, optimizers, needs in _PICTURES if is_split else ():
             if rates.index.isin(needs).any():
                 drawn |= set(optimizers)
                 found.append(_picture(results, name, title, variant, _of(rates, optimizers)))

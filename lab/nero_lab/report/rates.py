@@ -61,16 +61,24 @@ def _best_rate(line: DataFrame) -> float:
     """Return the best rate of one optimiser: fewest runs that diverged, then the best mean of the others.
 
     As in the paper, rates are compared by the seeds that all of them have been run with, so that no rate
-    is chosen for having been run once and with luck. Without any score, the longest run wins.
+    is chosen for having been run once and with luck. The winner is compared once more, by all of its seeds,
+    with the rates that have them too. Without any score, the longest run wins.
     """
     done = line[line.is_done] if line.is_done.any() else line
-    common = frozenset.intersection(*done.groupby("lr").seed.agg(frozenset))
-    compared = (done[done.seed.isin(common)] if common else done).groupby("lr").valid_badness
+    seeds = done.groupby("lr").seed.agg(frozenset)
+    first = _best_by(done, frozenset.intersection(*seeds))
+    have_as_many = [lr for lr in seeds.index if seeds[lr] >= seeds[first]]
+    return _best_by(done[done.lr.isin(have_as_many)], seeds[first])
+
+
+def _best_by(done: DataFrame, seeds: frozenset[int]) -> float:
+    """Return the best rate by these seeds, or by all if there are none."""
+    compared = (done[done.seed.isin(seeds)] if seeds else done).groupby("lr").valid_badness
     ranks = DataFrame(
         {
             "diverged": compared.agg(lambda badness: np.isinf(badness).sum()),
             "badness": compared.agg(lambda badness: badness[np.isfinite(badness)].mean()),
-            "brevity": -line.groupby("lr").num_epochs.max(),
+            "brevity": -done.groupby("lr").num_epochs.max(),
         }
     ).dropna(subset="diverged")
     return float(ranks.sort_values(list(ranks)).index[0])

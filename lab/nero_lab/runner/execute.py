@@ -225,8 +225,11 @@ def _process_group() -> Iterator[tuple[int, int, torch.device]]:
     if on_gpu:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    is_ours = not dist.is_initialized()  # a script that makes several runs joins once
+    if is_ours:
+        dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield dist.get_rank(), dist.get_world_size(), device
     finally:
-        dist.destroy_process_group()
+        if is_ours:
+            dist.destroy_process_group()

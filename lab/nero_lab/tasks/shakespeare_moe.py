@@ -46,7 +46,7 @@ SHAKESPEARE_MOE = Task(
         "paper": _with_experts("paper", takes="not run"),
         "cpu": _with_experts(
             "cpu",
-            takes="about 5 minutes on one core, by the time of three steps; not run",
+            takes="5 to 12 minutes on one core",
             precision="float32",
         ),
         "smoke": _with_experts("smoke", takes="seconds"),

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab integrations jax random \
-	mutants zoo docs dist sbom clean
+	mutants zoo docs site dist sbom clean
 
 dev: $(BIN)/.installed
 
@@ -75,6 +75,11 @@ zoo: dev
 
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# One version of the site, beside the others on the branch gh-pages: `make site VERSION=0.2 ALIAS=latest`.
+site: dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) $(ALIAS)
+	$(if $(ALIAS),$(BIN)/mike set-default $(ALIAS))
 
 # Wheels and source archives of both distributions, the same bytes every time.
 dist: dev

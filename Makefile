@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab integrations jax random \
-	mutants zoo docs site dist sbom clean
+	mutants zoo docs site dist sbom lock clean
 
 dev: $(BIN)/.installed
 
@@ -94,6 +94,11 @@ sbom: dist
 	dist/tools/bin/python -m pip install --quiet cyclonedx-bom pip-audit
 	dist/tools/bin/cyclonedx-py environment dist/clean/bin/python --output-file dist/sbom.json
 	dist/tools/bin/pip-audit --path dist/clean/lib/python*/site-packages
+
+# The versions for .ci/run: those of this environment, which should be new and have passed everything.
+lock: integrations
+	(echo '# Made by `make lock` with Python 3.11; torch is in constraints.txt.'; \
+		$(BIN)/python -m pip freeze --exclude-editable | grep -v '^torch==') > .ci/lock.txt
 
 clean:
 	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

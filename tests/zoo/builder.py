@@ -96,6 +96,8 @@ def sub_configs(config: PreTrainedConfig) -> list[PreTrainedConfig]:
 def _reduce(config: PreTrainedConfig, *, is_deep: bool) -> None:
     counts = {}
     for name in _COUNTS:
+        if config.attribute_map.get(name) == "num_stages":
+            continue  # each stage has widths of its own
         count = getattr(config, name, None)
         if isinstance(count, int) and not isinstance(count, bool) and count > NUM_LAYERS:
             counts[name] = count

@@ -18,12 +18,12 @@ def test_the_version_is_stated_once():
 def test_the_package_grows_by_decision_only():
     """The aim was 10,000 lines, 1,900 for the report; raise a bound only where a feature is worth it.
 
-    Last for the halves of a step in Triton, so that GPUs which share neurons have the kernel too.
+    Last for the map of one rate over widths, depths and lengths: whether a default transfers.
     """
     root = Path(__file__).parents[1]
     assert num_lines(root / "src" / "nero", "*.py") <= 17_700
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_750
-    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 440
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_880
+    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 
 
 def num_lines(folder: Path, pattern: str) -> int:

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nero_lab.report import costs, figures, heat_map, overview, page
+from nero_lab.report import costs, figures, heat_map, overview, page, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import read_comments
-from nero_lab.report.comparisons import pictures
+from nero_lab.report.comparisons import TRANSFER, pictures
 from nero_lab.report.lab import TASKS, ConfigError, Task
 from nero_lab.report.runs import Records, collect, read_records
 
@@ -64,6 +64,8 @@ def write_report(
     for name, found in results.items():
         for picture in pictures(found):
             figures.draw(picture, folder / f"{in_files[name]}-{picture.name}.png")
+        if name in TRANSFER:
+            transfer.draw(found, folder / f"{in_files[name]}-rates.png")
         for spent in costs.costs(found):
             costs.draw(spent, found.metric, folder / f"{in_files[name]}-{spent.slug}.png")
     verdicts = page.judge(tasks, results)

@@ -57,6 +57,9 @@ _FIGURES = {
     ("cifar-vgg11", "relative-with"): "Figure 2, bottom",
     ("cifar-vgg11", "rivals"): "Figure 6, top",
 }
+TRANSFER = ("shakespeare-transfer",)
+"""Tasks whose variants are sizes and lengths, all of them in one map."""
+
 # Tasks that compare variants, not optimisers, and show steps, not epochs.
 _BY_VARIANT = ("mnist-reparam",)
 # Tasks with few optimisers, all of them in one picture.
@@ -147,6 +150,8 @@ def shown(rates: DataFrame) -> DataFrame:
 
 def pictures(results: Results) -> list[Picture]:
     """Return the pictures that the runs of a task allow; those of the paper, if it is one of the lab."""
+    if results.task.name in TRANSFER:
+        return []
     if results.task.name in _BY_VARIANT:
         return _by_variant(results)
     is_split = results.task.name in TASKS and results.task.name not in _WHOLE

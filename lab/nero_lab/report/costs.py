@@ -13,6 +13,7 @@ from pandas import DataFrame
 
 from nero.numbers import human_bytes
 from nero_lab.report import limits
+from nero_lab.report.comparisons import TRANSFER
 from nero_lab.report.formatting import slug
 from nero_lab.report.lab import Metric
 from nero_lab.report.rates import Rate
@@ -61,7 +62,8 @@ def costs(results: Results) -> Iterator[Costs]:
     """Yield the costs of each variant with a target and enough optimisers to compare."""
     metric = results.task.metric
     own_target = metric.target if results.scale == "paper" else None
-    for variant in results.rates.variant.unique():
+    is_transfer = results.task.name in TRANSFER
+    for variant in [] if is_transfer else results.rates.variant.unique():
         ran = results.best(results.rates.optimizer.unique(), variant)
         ran = {name: rate for name, rate in ran.items() if not rate.num_diverged}
         reference = next((name for name in REFERENCES if name in ran and own_target is None), "")

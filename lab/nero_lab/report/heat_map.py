@@ -11,6 +11,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from pandas import DataFrame
 
+from nero_lab.report.comparisons import TRANSFER
 from nero_lab.report.runs import Results
 from nero_lab.report.style import drawn_in_style, look, order
 
@@ -24,13 +25,13 @@ _COLUMNS = 2
 def gaps(results: Mapping[str, Results]) -> DataFrame:
     """Return for each task, optimiser and rate how much worse it is than the best of that task, in %.
 
-    Runs of variants and optimisers of one or two tasks are left out. A rate of which some run diverged is
-    infinitely worse.
+    Runs of variants, tasks of sizes and optimisers of one or two tasks are left out. A rate of which
+    some run diverged is infinitely worse.
     """
     frames = [
         rates.assign(task=name, gap=100 * (rates.badness - best) / abs(best))
         for name, found in results.items()
-        if found.scale != "smoke"
+        if found.scale != "smoke" and name not in TRANSFER
         for rates in [found.rates[(found.rates.variant == "") & (found.rates.num_seeds > 0)]]
         if np.isfinite(best := rates.badness.min()) and best
     ]
@@ -51,7 +52,7 @@ def draw(shown: DataFrame, path: Path) -> None:
         panels = figure.subplots(num_rows, _COLUMNS, squeeze=False, sharey=True)
         for axes, name in zip(panels.flat, optimizers, strict=False):
             table = shown[shown.optimizer == name].pivot(index="task", columns="lr", values="gap")
-            image = _draw_panel(axes, table.reindex(index=tasks, columns=rates).to_numpy(), name)
+            image = draw_panel(axes, table.reindex(index=tasks, columns=rates).to_numpy(), name)
         for axes in panels.flat[len(optimizers) :]:
             axes.set_visible(False)
         for axes in panels.flat:
@@ -62,8 +63,11 @@ def draw(shown: DataFrame, path: Path) -> None:
         figure.savefig(path)
 
 
-def _draw_panel(axes: Axes, table: NDArray[np.float64], optimizer: str) -> AxesImage:
-    image = axes.imshow(np.where(np.isinf(table), np.nan, table), vmin=0, vmax=WORST, cmap="YlOrBr")
+def draw_panel(
+    axes: Axes, table: NDArray[np.float64], optimizer: str, *, worst: float = WORST
+) -> AxesImage:
+    """Draw gaps as colours, with a cross for a rate that diverged and a star for the best."""
+    image = axes.imshow(np.where(np.isinf(table), np.nan, table), vmin=0, vmax=worst, cmap="YlOrBr")
     axes.set_aspect("auto")
     axes.grid(visible=False)
     axes.set_title(look(optimizer).title, color=look(optimizer).colour, fontsize=11)

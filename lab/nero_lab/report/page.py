@@ -7,7 +7,7 @@ from typing import Any
 import markdown
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from nero_lab.report import comparisons, formatting, paper, recipes, tables
+from nero_lab.report import comparisons, formatting, paper, recipes, tables, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
@@ -111,6 +111,8 @@ def _template(name: str) -> Template:
         "recipes": recipes,
         "tables": tables,
         "shared_differences": shared_differences,
+        "transfer": transfer,
+        "TRANSFER": comparisons.TRANSFER,
     }
     environment.filters |= {
         "capitalised": formatting.capitalised,

@@ -18,6 +18,7 @@ from nero_lab.tasks.multi30k import MULTI30K
 from nero_lab.tasks.pong import PONG
 from nero_lab.tasks.shakespeare import SHAKESPEARE
 from nero_lab.tasks.shakespeare_moe import SHAKESPEARE_MOE
+from nero_lab.tasks.shakespeare_transfer import SHAKESPEARE_TRANSFER
 from nero_lab.tasks.wikitext2 import WIKITEXT2
 
 TASKS: dict[str, Task] = {
@@ -34,6 +35,7 @@ TASKS: dict[str, Task] = {
         IMAGENET,
         SHAKESPEARE,
         SHAKESPEARE_MOE,
+        SHAKESPEARE_TRANSFER,
         CIFAR_VIT,
         FINEWEB_GPT2,
         MINILM_CAPTIONS,

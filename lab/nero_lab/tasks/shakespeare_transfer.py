@@ -1,0 +1,57 @@
+"""The character GPT at ten sizes and lengths: whether the best rate of one is that of the others."""
+
+from dataclasses import replace
+from typing import Any
+
+from nero_lab.engine.task import Recipe, Task
+from nero_lab.tasks.shakespeare import SHAKESPEARE, Shakespeare
+
+_STEPS_PER_EPOCH = 100
+_HEAD_WIDTH = 32
+_GRIDS = {
+    "nero-rows": (0.01, 0.018, 0.03, 0.06),
+    "nero-polar": (0.01, 0.018, 0.03, 0.06),
+    "adamw": (0.001, 0.003, 0.006, 0.01),
+    "muon": (0.003, 0.006, 0.01, 0.02),
+}
+
+
+def _short(scale: str, *, takes: str, **changes: Any) -> Recipe:
+    recipe = SHAKESPEARE.recipes[scale]
+    return replace(recipe, precision="float32", takes=takes, **changes)
+
+
+def _variants() -> dict[str, dict[str, int]]:
+    widths = {
+        f"width-{width}": {"width": width, "num_heads": width // _HEAD_WIDTH}
+        for width in (64, 256, 512)
+    }
+    depths = {f"layers-{count}": {"num_layers": count} for count in (2, 8, 16)}
+    lengths = {
+        f"steps-{count}": {"epochs": count // _STEPS_PER_EPOCH} for count in (600, 1200, 3000)
+    }
+    return {**widths, **depths, **lengths}
+
+
+SHAKESPEARE_TRANSFER = Task(
+    name="shakespeare-transfer",
+    title="one rate over widths, depths and lengths",
+    data=SHAKESPEARE.data,
+    metric=SHAKESPEARE.metric,
+    recipes={
+        "paper": _short("paper", takes="not run"),
+        "cpu": _short(
+            "cpu", takes="half a minute to ten minutes on one core", epochs=3, batch_size=16
+        ),
+        "smoke": _short("smoke", takes="seconds"),
+    },
+    build=Shakespeare,
+    grids=_GRIDS,
+    variants=_variants(),
+    differences=(
+        "This experiment is not in the paper. It is the task shakespeare with half of its batch, 300 steps "
+        "and float32; each variant changes the width, the number of layers or the number of steps, and "
+        "nothing else.",
+        "Heads are 32 wide, so a wider network has more of them.",
+    ),
+)

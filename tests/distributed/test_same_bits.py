@@ -115,18 +115,18 @@ def test_every_sharding_gives_the_bits_of_one_process(world_size):
 
 
 def _compare(names):
-    for name in names:
-        _, shard, num_all_reduces, num_groups = SHARDINGS[name]
-        for variant, own in VARIANTS.items():
+    for variant, own in VARIANTS.items():
+        options = {**OPTIONS, "fused": False, **own}
+        reference = network()
+        steps = gradients(reference, NUM_STEPS)
+        whole = Nero(reference, **options)
+        train(reference, whole, steps)
+        for name in names:
+            _, shard, num_all_reduces, num_groups = SHARDINGS[name]
             # Two all-to-alls for every group: shards to their owners, and directions back.
             num_collectives = num_all_reduces + 2 * num_groups * variant.startswith("polar")
-            options = {**OPTIONS, "fused": False, **own}
-            reference = network()
-            steps = gradients(reference, NUM_STEPS)
-            whole = Nero(reference, **options)
             model = shard(network())
             sharded = Nero(model, **options)
-            train(reference, whole, steps)
             assert train_and_count(model, sharded, steps) == [num_collectives] * 2, name
             assert_same_bits(model, reference, f"{name}, {own}:")
             assert sharded.num_skipped == whole.num_skipped > 0, name

@@ -8,8 +8,7 @@ from torch import nn
 
 import nero
 from nero import Nero, describe
-from nero.backends import cpu
-from nero.backends.cpu import operator
+from nero.backends import cpu, operator
 from nero.backends.cpu.plan import Plan
 from nero.backends.triton.table import INTEGERS, table_entry
 from nero.core.spec import STATE
@@ -113,8 +112,8 @@ class TestReaches:
             def step_(self, updates):
                 read_back.extend(updates)
 
-        monkeypatch.setattr(operator, "CpuBackend", Backend)
-        operator.step_(updates)
+        monkeypatch.setattr(operator, "_backend", {"cpu": Backend()}.get)
+        operator.step_(updates, "cpu")
         assert len(read_back) == len(updates)
         for ours, theirs in zip(updates, read_back, strict=True):
             assert ours.position == theirs.position

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from nero import Nero
-from nero.backends import cpu
-from nero.backends.cpu import operator
+from nero.backends import cpu, operator
 
 pytestmark = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missing()))
 
@@ -37,13 +36,13 @@ def test_every_parameter_has_its_own_rate(rates):
         for model in (layers, other)
     ]
     Nero(groups[0]).step()
-    operator.step_(updates_of(Nero(groups[1])))
+    operator.step_(updates_of(Nero(groups[1])), "cpu")
     for p, q in zip(layers.parameters(), other.parameters(), strict=True):
         assert torch.equal(p, q)
 
 
 def test_its_schema_says_what_it_writes():
-    schema = torch.ops.nero.cpu_step.default._schema
+    schema = torch.ops.nero.step.default._schema
     written = {a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write}
     assert written == {"weights", "written"}
     model = nn.Linear(6, 4)
@@ -51,6 +50,6 @@ def test_its_schema_says_what_it_writes():
         param.grad = torch.randn_like(param)
     for update in updates_of(Nero(model, constraint="initial")):
         before = {key: tensor.clone() for key, tensor in update.state.items()}
-        operator.step_([update])
+        operator.step_([update], "cpu")
         changed = {key for key in before if not torch.equal(before[key], update.state[key])}
         assert changed <= set(operator._WRITTEN)

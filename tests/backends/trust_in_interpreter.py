@@ -328,6 +328,35 @@ def _train_shared(momentum):
     assert ours._summing_backends["triton"].num_built <= len(grads)
 
 
+class TestCompiled:
+    """`torch.compile` keeps the kernel in its graph, as one operator, which tests it first."""
+
+    def steps(self, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5))
+        optimizer = Nero(model, **options)
+        torch.compiler.reset()
+        step = torch.compile(optimizer.step, fullgraph=True, backend="aot_eager")
+        for _ in range(3):
+            for param in model.parameters():
+                param.grad = torch.randn_like(param)
+            step()
+        return [param.detach() for param in model.parameters()]
+
+    @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"lr": torch.tensor(0.02)}])
+    def test_it_takes_the_kernel(self, options, launched):
+        ours = self.steps(fused=True, **options)
+        assert len(launched) == 3
+        assert same(ours, trained(3, fused=True, **options))
+
+    def test_a_broken_one_is_not_taken(self, break_kernels, launched):
+        break_kernels(broken_kernels(*BROKEN["wrong sign"][:2]))
+        with pytest.warns(UserWarning, match="self-test of its Triton kernel failed"):
+            ours = self.steps()
+        assert not launched
+        assert same(ours, trained(3, fused=False))
+
+
 def test_the_result_is_plain_data():
     found = selftest.self_test(FLOAT32)
     packed = json.loads(json.dumps(found.as_dict()))

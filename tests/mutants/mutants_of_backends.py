@@ -4,6 +4,7 @@ from tests.mutants.mutant_runner import Mutant
 from tests.mutants.mutants_of_core import STATES, awkward, option
 
 PLAIN, GEOMETRY = "src/nero/backends/plain.py", "src/nero/backends/geometry.py"
+OPERATOR = "src/nero/backends/operator.py"
 CPU, TRITON, SHARED = "src/nero/backends/cpu/", "src/nero/backends/triton/", "src/nero/distributed/"
 TEST_CPU = "tests/backends/test_cpu.py"
 BLOCKS = ("tests/backends/test_plain.py",)
@@ -272,42 +273,42 @@ MUTANTS = [
     # --- the compiled operator ---
     Mutant(
         "operator-maximize",
-        CPU + "operator.py",
+        OPERATOR,
         "hyper=Hyper.decode(columns)",
         "hyper=Hyper.decode({**columns, 'maximize': 0})",
         option("maximize", "kernel compiled"),
     ),
     Mutant(
         "operator-position",
-        CPU + "operator.py",
+        OPERATOR,
         "        position=position,",
         "        position=0,",
         option("seed", "kernel compiled"),
     ),
     Mutant(
         "operator-position-list",
-        CPU + "operator.py",
+        OPERATOR,
         "            update.position,\n",
         "            0,\n",
         (STATES, "-k", "operator"),
     ),
     Mutant(
         "operator-dims",
-        CPU + "operator.py",
+        OPERATOR,
         "for d in range(weight.ndim) if d not in dims",
         "for d in range(1)",
         (STATES, "-k", "operator"),
     ),
     Mutant(
         "operator-lr",
-        CPU + "operator.py",
+        OPERATOR,
         "[_lr(u) for u in updates]",
         "[_lr(updates[0])] * len(updates)",
         ("tests/backends/test_operator.py",),
     ),
     Mutant(
         "operator-mutates",
-        CPU + "operator.py",
+        OPERATOR,
         'mutates_args=("weights", "written")',
         'mutates_args=("weights",)',
         ("tests/backends/test_operator.py",),

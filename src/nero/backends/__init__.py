@@ -73,9 +73,8 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
         return "plain"
     kernel = KERNELS.get(weight.device.type)
     if kernel == "triton":
-        if torch.compiler.is_compiling():
-            return "plain"
-        reason = triton.why_not_device(weight.device)
+        # A compiler cannot look at the device. The operator does, and takes plain operations if need be.
+        reason = None if torch.compiler.is_compiling() else triton.why_not_device(weight.device)
         if reason is None:
             return "triton" if fused else "triton or plain"
         _say_once(f"Nero runs on plain torch operations: {reason}")

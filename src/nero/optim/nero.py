@@ -7,8 +7,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from nero.backends import backend_name, new_backends, plain, why_not_fused
-from nero.backends.cpu import operator
+from nero.backends import backend_name, new_backends, operator, plain, why_not_fused
 from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
 from nero.core.presets import PresetName, chosen, find_preset
 from nero.core.sharding import is_sharded, to_local
@@ -329,13 +328,15 @@ class Nero(RelativeOptimizer):
         if shared:
             from nero import distributed
 
-            traced = {"cpu": plain, "plain": plain} if torch.compiler.is_compiling() else None
-            distributed.step_(shared, traced or self._summing_backends)
+            backends = self._summing_backends
+            if torch.compiler.is_compiling():
+                backends = dict.fromkeys(backends, plain)
+            distributed.step_(shared, backends)
             updates = [update for update in updates if not update.reduce_over]
         for name in dict.fromkeys([update.backend for update in updates]):
             mine = [update for update in updates if update.backend == name]
-            if name == "cpu" and torch.compiler.is_compiling():
-                operator.step_(mine)
+            if name != "plain" and torch.compiler.is_compiling():
+                operator.step_(mine, name)
             else:
                 self._backends[name].step_(mine)
         if not torch.compiler.is_compiling():

@@ -1,4 +1,4 @@
-"""The CPU kernel as one opaque operator, so that `torch.compile` can keep it in its graph.
+"""The kernels as one opaque operator, so that `torch.compile` can keep them in its graph.
 
 Outside a compiler nobody calls it: an operator with hundreds of arguments costs half a millisecond to call.
 Options travel as lists of numbers, which are constants of the graph; the learning rate is a tensor, so
@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from nero.backends.cpu.plan import CpuBackend
+from nero.backends import Backend, new_backends
+from nero.backends.triton import TritonBackend
 from nero.core.neurons import Layout
 from nero.core.spec import COLUMNS, STATE, Hyper
 from nero.core.update import Places, Update
@@ -20,8 +21,8 @@ _INTEGERS = [name for name, kind in COLUMNS.items() if kind is int]
 _NUMBERS = [name for name, kind in COLUMNS.items() if kind is float]
 
 
-def step_(updates: Sequence[Update]) -> None:
-    """Do what `CpuBackend.step_` does, while a compiler looks on."""
+def step_(updates: Sequence[Update], backend: str) -> None:
+    """Do what ``step_`` of the backend of that name does, while a compiler looks on."""
     integers: list[int] = []
     numbers: list[float] = []
     written: list[Tensor] = []
@@ -42,11 +43,16 @@ def step_(updates: Sequence[Update]) -> None:
             if key in update.state:
                 (written if key in _WRITTEN else read).append(update.state[key])
     weights, grads = [u.weight for u in updates], [u.grad for u in updates]
-    _cpu_step(weights, grads, written, read, [_lr(u) for u in updates], integers, numbers)
+    _step(backend, weights, grads, written, read, [_lr(u) for u in updates], integers, numbers)
 
 
-@torch.library.custom_op("nero::cpu_step", mutates_args=("weights", "written"), device_types="cpu")
-def _cpu_step(
+@torch.library.custom_op(
+    "nero::step",
+    mutates_args=("weights", "written"),
+    tags=torch.Tag.cudagraph_unsafe,  # the table of addresses is built on the host
+)
+def _step(
+    backend: str,
     weights: list[Tensor],
     grads: list[Tensor],
     written: list[Tensor],
@@ -57,7 +63,7 @@ def _cpu_step(
 ) -> None:
     """Read back what `step_` wrote, and step."""
     ints, floats, states = iter(integers), iter(numbers), (iter(written), iter(read))
-    CpuBackend().step_(
+    _backend(backend).step_(
         [
             _update(weight, grad, lr, ints, floats, *states)
             for weight, grad, lr in zip(weights, grads, rates, strict=True)
@@ -65,9 +71,18 @@ def _cpu_step(
     )
 
 
-@_cpu_step.register_fake
+@_step.register_fake
 def _(*args: object) -> None:
     """Change nothing: what it mutates is in its schema."""
+
+
+_KEPT = {name: b for name, b in new_backends().items() if isinstance(b, TritonBackend)}
+"""For all compiled steps of this process: tables hold addresses, and keep no weights alive."""
+
+
+def _backend(name: str) -> Backend:
+    """Return a backend for one step, since an operator cannot be given that of an optimiser."""
+    return _KEPT[name] if name in _KEPT else new_backends()[name]
 
 
 def _update(

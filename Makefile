@@ -95,10 +95,14 @@ sbom: dist
 	dist/tools/bin/cyclonedx-py environment dist/clean/bin/python --output-file dist/sbom.json
 	dist/tools/bin/pip-audit --path dist/clean/lib/python*/site-packages
 
-# The versions for .ci/run: those of this environment, which should be new and have passed everything.
-lock: integrations
-	(echo '# Made by `make lock` with Python 3.11; torch is in constraints.txt.'; \
-		$(BIN)/python -m pip freeze --exclude-editable | grep -v '^torch==') > .ci/lock.txt
+# The versions for .ci/run: those of the day, if everything passes with them. constraints.txt has torch, which says
+# what triton it wants.
+lock:
+	rm -rf .venv-lock
+	$(MAKE) VENV=.venv-lock test integrations
+	.venv-lock/bin/python -m pip freeze --exclude-editable > .ci/lock.new
+	(echo '# Made by `make lock` with Python 3.11.'; grep -vE '^(torch|triton)==' .ci/lock.new) > .ci/lock.txt
+	rm .ci/lock.new
 
 clean:
 	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -54,6 +54,22 @@ def test_a_preset_is_held_at_its_default_and_others_at_their_best_without_a_vari
     assert found.loc["steps 600"].tolist() == ["diverged", NOTHING]
 
 
+def test_a_network_on_which_every_rate_diverged_is_not_one_that_was_not_run(tmp_path: Path) -> None:
+    config = RunConfig("shakespeare-transfer", "cpu", "nero-rows", 0.03, variant="layers-16")
+    write_run(tmp_path, config, [math.inf], status="diverged")
+    assert gaps(read_results(tmp_path)["shakespeare-transfer"]).gap.tolist() == [math.inf]
+
+
+def test_unfinished_runs_and_optimisers_of_others_do_not_stop_the_report(tmp_path: Path) -> None:
+    for optimizer in ("nero-rows", "torch.optim:SGD"):
+        config = RunConfig("shakespeare-transfer", "cpu", optimizer, 0.03)
+        write_run(tmp_path / "runs", config, [2.0], status="unfinished")
+    write_report(tmp_path / "runs", tmp_path / "out")
+    write_run(tmp_path / "runs", config, [2.0])
+    write_report(tmp_path / "runs", tmp_path / "out")
+    assert "torch.optim:SGD at 0.03" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
 def test_the_page_has_one_map_and_no_curves(tmp_path: Path) -> None:
     write(tmp_path / "runs")
     write_report(tmp_path / "runs", tmp_path / "out")

@@ -41,6 +41,16 @@ def test_every_parameter_has_its_own_rate(rates):
         assert torch.equal(p, q)
 
 
+def test_a_rate_lies_on_the_cpu_whatever_the_default_device():
+    model = nn.Linear(6, 4)
+    for param in model.parameters():
+        param.grad = torch.randn_like(param)
+    updates, before = updates_of(Nero(model)), model.weight.detach().clone()
+    with torch.device("meta"):
+        operator.step_(updates, "cpu")
+    assert not torch.equal(model.weight, before)
+
+
 def test_its_schema_says_what_it_writes():
     schema = torch.ops.nero.step.default._schema
     written = {a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write}

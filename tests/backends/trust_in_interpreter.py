@@ -15,10 +15,12 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 import nero.backends
 from backends.quick_interpreter import quick_interpreter
 from nero import Nero
+from nero.backends import backend_name
 from nero.backends.triton import kernels, launch, selftest, trust
 from nero.backends.triton.launch import TritonBackend, Variant
 from nero.core.precision import working_dtype
@@ -348,6 +350,12 @@ class TestCompiled:
         ours = self.steps(fused=True, **options)
         assert len(launched) == 3
         assert same(ours, trained(3, fused=True, **options))
+
+    def test_a_tensor_of_which_the_memory_is_unknown_is_not_taken(self, monkeypatch):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        own = TwoTensor(torch.zeros(3), torch.zeros(3))
+        assert backend_name(own, fused=None) == "plain"
+        assert backend_name(own.a, fused=None) == "triton or plain"
 
     def test_a_broken_one_is_not_taken(self, break_kernels, launched):
         break_kernels(broken_kernels(*BROKEN["wrong sign"][:2]))

@@ -62,8 +62,9 @@ def costs(results: Results) -> Iterator[Costs]:
     """Yield the costs of each variant with a target and enough optimisers to compare."""
     metric = results.task.metric
     own_target = metric.target if results.scale == "paper" else None
-    is_transfer = results.task.name in TRANSFER
-    for variant in [] if is_transfer else results.rates.variant.unique():
+    if results.task.name in TRANSFER:
+        return
+    for variant in results.rates.variant.unique():
         ran = results.best(results.rates.optimizer.unique(), variant)
         ran = {name: rate for name, rate in ran.items() if not rate.num_diverged}
         reference = next((name for name in REFERENCES if name in ran and own_target is None), "")

@@ -15,6 +15,7 @@ from nero_lab.report.style import drawn_in_style, look, order
 WORST = 10.0
 """Percent; colours do not go further."""
 
+_PRESETS = ("nero-rows", "nero-polar")
 _COLUMNS = 2
 _ROW = 0.34  # inches
 
@@ -22,14 +23,15 @@ _ROW = 0.34  # inches
 def gaps(results: Results) -> DataFrame:
     """Return how much worse each rate is than the best of its optimiser in the same variant, in %.
 
-    The column ``is_one`` marks the rate that is held over all variants: the default of an optimiser that
-    was run at it without a variant, or else the rate that was best there.
+    The column ``is_one`` marks the rate that is held over all variants: the default of one of Nero's
+    presets, and of any other optimiser the rate that was best without a variant.
     """
     rates = results.rates[results.rates.num_seeds > 0]
     best = rates.groupby("line").badness.transform("min")
     one = {name: _one_rate(own) for name, own in rates.groupby("optimizer")}
+    gap = 100 * (rates.badness - best) / best.abs()
     return rates[["variant", "optimizer", "lr"]].assign(
-        gap=100 * (rates.badness - best) / best.abs(),
+        gap=gap.where(np.isfinite(rates.badness), math.inf),
         score=rates["mean"],
         is_one=rates.lr == rates.optimizer.map(one),
     )
@@ -52,6 +54,8 @@ def table(results: Results) -> DataFrame:
 def draw(results: Results, path: Path) -> None:
     """Draw a panel for each optimiser: variants below each other, rates beside each other."""
     shown = gaps(results)
+    if shown.empty:
+        return
     optimizers = sorted(shown.optimizer.unique(), key=order)
     variants = _variants(results, shown)
     num_rows = -(-len(optimizers) // _COLUMNS)
@@ -81,12 +85,10 @@ def draw(results: Results, path: Path) -> None:
 
 
 def _one_rate(rates: DataFrame) -> float:
-    plain = rates[rates.variant == ""]
-    default = OPTIMIZERS[rates.optimizer.iloc[0]].lr
-    is_preset = rates.optimizer.iloc[0].startswith("nero")
-    if is_preset or plain.empty:
-        return default
-    return float(plain.loc[plain.badness.idxmin(), "lr"])
+    name, plain = rates.optimizer.iloc[0], rates[rates.variant == ""]
+    if name in _PRESETS:
+        return OPTIMIZERS[name].lr
+    return math.nan if plain.empty else float(plain.loc[plain.badness.idxmin(), "lr"])
 
 
 def _variants(results: Results, shown: DataFrame) -> list[str]:
@@ -113,7 +115,7 @@ def _cell(own: DataFrame) -> str:
     if one.empty:
         return formatting.NOTHING
     (held,) = one.itertuples()
-    if math.isinf(held.gap) or math.isnan(held.gap):
+    if math.isinf(held.gap):
         return "diverged"
     best = own.loc[own.gap.idxmin()]
     beside = f" (best at {best.lr:g})" if held.gap > 0 else ""

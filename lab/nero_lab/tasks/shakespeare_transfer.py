@@ -52,6 +52,6 @@ SHAKESPEARE_TRANSFER = Task(
         "This experiment is not in the paper. It is the task shakespeare with half of its batch, 300 steps "
         "and float32; each variant changes the width, the number of layers or the number of steps, and "
         "nothing else.",
-        "Heads are 32 wide, so a wider network has more of them.",
+        "Heads are 32 wide, so a wider network has more of them. Variants are named for the cpu scale.",
     ),
 )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nero.backends import cpu, plain, triton
+from nero.backends.geometry import is_opaque
 from nero.backends.triton import trust
 from nero.core.gram import Gram
 from nero.core.rule import Turn
@@ -73,8 +74,12 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
         return "plain"
     kernel = KERNELS.get(weight.device.type)
     if kernel == "triton":
-        # A compiler cannot look at the device. The operator does, and takes plain operations if need be.
-        reason = None if torch.compiler.is_compiling() else triton.why_not_device(weight.device)
+        if torch.compiler.is_compiling():
+            # It cannot look at the device. The operator does, and takes plain operations if need be.
+            if is_opaque(weight):
+                return "plain"
+            return "triton" if fused else "triton or plain"
+        reason = triton.why_not_device(weight.device)
         if reason is None:
             return "triton" if fused else "triton or plain"
         _say_once(f"Nero runs on plain torch operations: {reason}")

@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from torch import Tensor
+
 from nero.core.update import Update, rounds_average, rounds_weight
+
+
+def is_opaque(weight: Tensor) -> bool:
+    """Tell whether a tensor is of a subclass whose memory is not that of a dense tensor."""
+    return type(weight).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 class Geometry(NamedTuple):

@@ -49,7 +49,7 @@ def step_(updates: Sequence[Update], backend: str) -> None:
 @torch.library.custom_op(
     "nero::step",
     mutates_args=("weights", "written"),
-    tags=torch.Tag.cudagraph_unsafe,  # the table of addresses is built on the host
+    tags=(torch.Tag.cudagraph_unsafe,),  # the table of addresses is built on the host
 )
 def _step(
     backend: str,
@@ -77,7 +77,10 @@ def _(*args: object) -> None:
 
 
 _KEPT = {name: b for name, b in new_backends().items() if isinstance(b, TritonBackend)}
-"""For all compiled steps of this process: tables hold addresses, and keep no weights alive."""
+"""For all compiled steps of this process: tables hold addresses, and keep no weights alive.
+
+Those that a CUDA graph has captured are kept until the process ends, as the graph may be.
+"""
 
 
 def _backend(name: str) -> Backend:
@@ -123,4 +126,4 @@ def _packed(update: Update) -> list[int]:
 
 def _lr(update: Update) -> Tensor:
     lr = update.lr
-    return lr if isinstance(lr, Tensor) else torch.full((), lr, dtype=torch.float64)
+    return lr if isinstance(lr, Tensor) else torch.full((), lr, dtype=torch.float64, device="cpu")

@@ -1,4 +1,4 @@
-"""The CPU backend: a kernel in numba, the plan that feeds it, and its form for compilers."""
+"""The CPU backend: a kernel in numba, and the plan that feeds it."""
 
 from nero.backends.cpu.plan import CpuBackend, missing, why_not
 

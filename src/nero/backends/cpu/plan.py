@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from nero.backends import plain
-from nero.backends.geometry import Geometry, scatters_noise, update_geometry
+from nero.backends.geometry import Geometry, is_opaque, scatters_noise, update_geometry
 from nero.backends.halves import Buffers
 from nero.core.gram import Gram
 from nero.core.rule import Turn
@@ -174,7 +174,7 @@ def why_not(weight: Tensor) -> str | None:
         return f"it is on {weight.device}"
     if weight.dtype not in _STORED_AS:
         return f"it is {weight.dtype}"
-    if type(weight).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+    if is_opaque(weight):
         return f"it is a {type(weight).__name__}, whose memory layout is opaque to us"
     if not torch.compiler.is_compiling() and weight.is_neg():
         return "it is negated lazily, and its memory lacks the sign"

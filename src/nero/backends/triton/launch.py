@@ -42,7 +42,7 @@ from nero.core.update import Update, average_dtype, rounds_weight
 
 _TENSORS_PER_PROGRAM = 128  # of the launch that advances the steps
 COMPILATION = {"num_warps": 2, "enable_fp_fusion": False}  # fused or not, memory is what limits
-_MAX_TABLES = 32  # of one optimiser: gradients come back to a few sets of addresses
+_MAX_TABLES = 32  # of one backend: gradients come back to a few sets of addresses
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_up_runs import best_of, read_results
 
-from nero_lab.report import paper
+from nero_lab.report import paper, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.runs import Results
 from nero_lab.report.tables import MODERN_TASK
@@ -74,14 +74,41 @@ def test_the_page_of_presets_has_the_same_losses() -> None:
 
 def test_the_page_of_presets_has_the_scores_of_other_tasks(results: dict[str, Results]) -> None:
     page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
-    titles = {"adamw": "AdamW, best of 3 rates and at 0.006", "nero-rows": "rows, at 0.03"}
-    titles |= {"muon": "Muon, best of 2 rates and at 0.01", "nero-polar": "polar, at 0.03"}
+    titles = {"adamw": "AdamW, tuned", "nero-rows": "rows, untuned"}
+    titles |= {"muon": "Muon, tuned", "nero-polar": "polar, untuned"}
+    short = "precision float32, 2 epochs"
     for optimizer, title in titles.items():
         vit, experts = (
             results[task].best([optimizer])[optimizer].mean
             for task in ("cifar-vit", "shakespeare-moe")
         )
-        assert row(title, page) == [f"{vit:.1f}%", f"{experts:.2f}"]
+        resnet = results["cifar-resnet18"].best([optimizer], short).get(optimizer)
+        cells = [f"{vit:.1f}%", f"{resnet.mean:.1f}%" if resnet else "convolutions refused"]
+        assert row(title, page) == [*cells, f"{experts:.2f}"]
+
+
+# Rows of the table of rates on the page of presets, and the variants of its columns.
+HELD = {
+    "nero-rows": "rows, at 0.03",
+    "nero-polar": "polar, at 0.03",
+    "muon": "Muon, at 0.02",
+    "adamw": "AdamW, at 0.006",
+}
+SIZES = (("", "width-64"), ("", "layers-2", "layers-8"), ("", "steps-600"))
+LARGER = ("width-256", "layers-16", "steps-1200")
+
+
+def test_the_page_of_presets_says_how_far_one_rate_goes(results: dict[str, Results]) -> None:
+    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
+    found = transfer.gaps(results["shakespeare-transfer"])
+    held = found[found.is_one].set_index(["optimizer", "variant"])
+    for optimizer, title in HELD.items():
+        assert title.endswith(f"{held.loc[optimizer].lr.iloc[0]:g}")
+        worst = [max(held.gap[optimizer, variant] for variant in sizes) for sizes in SIZES]
+        assert row(title, page) == [f"{gap:.1f}%" for gap in worst]
+    for optimizer in ("nero-rows", "nero-polar"):
+        larger = [held.gap[optimizer, variant] for variant in LARGER]
+        assert row(optimizer.removeprefix("nero-"), page) == [f"{gap:.1f}%" for gap in larger]
 
 
 @pytest.mark.parametrize("title", [title for title, (_, _, name) in ROWS.items() if name])

@@ -75,6 +75,8 @@ def draw(results: Results, path: Path) -> None:
                     centred = {"ha": "center", "va": "center", "fontsize": 8}
                     axes.text(column, row, f"{gap:.1f}", color=colour, **centred)
             axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], fontsize=9)
+            for label, lr in zip(axes.get_xticklabels(), rates, strict=True):
+                label.set_fontweight("bold" if own.is_one[own.lr == lr].any() else "normal")
             titles = [_title(results, variant) for variant in variants]
             axes.set_yticks(range(len(variants)), titles, fontsize=9)
         for axes in panels.flat[len(optimizers) :]:

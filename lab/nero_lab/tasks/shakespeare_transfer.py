@@ -8,12 +8,6 @@ from nero_lab.tasks.shakespeare import SHAKESPEARE, Shakespeare
 
 _STEPS_PER_EPOCH = 100
 _HEAD_WIDTH = 32
-_GRIDS = {
-    "nero-rows": (0.01, 0.018, 0.03, 0.06),
-    "nero-polar": (0.01, 0.018, 0.03, 0.06),
-    "adamw": (0.001, 0.003, 0.006, 0.01),
-    "muon": (0.006, 0.01, 0.02, 0.04),
-}
 
 
 def _short(scale: str, *, takes: str, **changes: Any) -> Recipe:
@@ -46,7 +40,6 @@ SHAKESPEARE_TRANSFER = Task(
         "smoke": _short("smoke", takes="seconds"),
     },
     build=Shakespeare,
-    grids=_GRIDS,
     variants=_variants(),
     differences=(
         "This experiment is not in the paper. It is the task shakespeare with half of its batch, 300 steps "

@@ -1,6 +1,6 @@
 """A map of rates: how far from the best each optimiser is, by task and learning rate."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -43,29 +43,47 @@ def gaps(results: Mapping[str, Results]) -> DataFrame:
 
 def draw(shown: DataFrame, path: Path) -> None:
     """Draw what ``gaps`` returned, a panel for each optimiser."""
-    optimizers = sorted(shown.optimizer.unique(), key=order)
     tasks, rates = list(shown.task.unique()), sorted(shown.lr.unique())
+    found = shown.groupby("optimizer")
+    tables = {name: own.pivot(index="task", columns="lr", values="gap") for name, own in found}
+    tables = {name: table.reindex(index=tasks, columns=rates) for name, table in tables.items()}
+    draw_panels(tables, path, label="worse than the best of the task (%)")
+
+
+def draw_panels(
+    tables: Mapping[str, DataFrame],
+    path: Path,
+    *,
+    label: str,
+    worst: float = WORST,
+    finish: Callable[[Axes, str], None] | None = None,
+) -> None:
+    """Draw a panel for each optimiser, from tables of gaps by row and rate; ``finish`` adds to a panel.
+
+    All tables have the same rows.
+    """
+    optimizers = sorted(tables, key=order)
     num_rows = -(-len(optimizers) // _COLUMNS)
     with drawn_in_style():
-        size = (11.0, num_rows * (0.32 * len(tasks) + 0.9) + 0.6)
+        size = (11.0, num_rows * (0.32 * len(tables[optimizers[0]]) + 0.9) + 0.6)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(num_rows, _COLUMNS, squeeze=False, sharey=True)
         for axes, name in zip(panels.flat, optimizers, strict=False):
-            table = shown[shown.optimizer == name].pivot(index="task", columns="lr", values="gap")
-            image = draw_panel(axes, table.reindex(index=tasks, columns=rates).to_numpy(), name)
+            table = tables[name]
+            image = _draw_panel(axes, table.to_numpy(), name, worst)
+            labels = [f"{lr:g}" for lr in table.columns]
+            axes.set_xticks(range(len(labels)), labels, rotation=60, fontsize=8)
+            axes.set_yticks(range(len(table)), table.index, fontsize=9)
+            if finish:
+                finish(axes, name)
         for axes in panels.flat[len(optimizers) :]:
             axes.set_visible(False)
-        for axes in panels.flat:
-            axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], rotation=60, fontsize=8)
-            axes.set_yticks(range(len(tasks)), tasks, fontsize=9)
         bar = figure.colorbar(image, ax=panels, shrink=0.8, extend="max")
-        bar.set_label("worse than the best of the task (%)")
+        bar.set_label(label)
         figure.savefig(path)
 
 
-def draw_panel(
-    axes: Axes, table: NDArray[np.float64], optimizer: str, *, worst: float = WORST
-) -> AxesImage:
+def _draw_panel(axes: Axes, table: NDArray[np.float64], optimizer: str, worst: float) -> AxesImage:
     """Draw gaps as colours, with a cross for a rate that diverged and a star for the best."""
     image = axes.imshow(np.where(np.isinf(table), np.nan, table), vmin=0, vmax=worst, cmap="YlOrBr")
     axes.set_aspect("auto")

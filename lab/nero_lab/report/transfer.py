@@ -4,20 +4,18 @@ import math
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from pandas import DataFrame
 
 from nero_lab.report import formatting, heat_map
 from nero_lab.report.lab import OPTIMIZERS
 from nero_lab.report.runs import Results
-from nero_lab.report.style import drawn_in_style, look, order
+from nero_lab.report.style import look, order
 
 WORST = 10.0
 """Percent; colours do not go further."""
 
 _PRESETS = ("nero-rows", "nero-polar")
-_COLUMNS = 2
-_ROW = 0.34  # inches
 
 
 def gaps(results: Results) -> DataFrame:
@@ -56,34 +54,25 @@ def draw(results: Results, path: Path) -> None:
     shown = gaps(results)
     if shown.empty:
         return
-    optimizers = sorted(shown.optimizer.unique(), key=order)
-    variants = _variants(results, shown)
-    num_rows = -(-len(optimizers) // _COLUMNS)
-    with drawn_in_style():
-        size = (11.0, num_rows * (_ROW * len(variants) + 0.9) + 0.3)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(num_rows, _COLUMNS, squeeze=False, sharey=True)
-        for axes, name in zip(panels.flat, optimizers, strict=False):
-            own = shown[shown.optimizer == name]
-            rates = sorted(own.lr.unique())
-            grid = own.pivot(index="variant", columns="lr", values="gap")
-            values = grid.reindex(index=variants, columns=rates).to_numpy()
-            image = heat_map.draw_panel(axes, values, name, worst=WORST)
-            for (row, column), gap in np.ndenumerate(values):
-                if 0 < gap < math.inf:
-                    colour = "white" if gap > 0.7 * WORST else "black"
-                    centred = {"ha": "center", "va": "center", "fontsize": 8}
-                    axes.text(column, row, f"{gap:.1f}", color=colour, **centred)
-            axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates], fontsize=9)
-            for label, lr in zip(axes.get_xticklabels(), rates, strict=True):
-                label.set_fontweight("bold" if own.is_one[own.lr == lr].any() else "normal")
-            titles = [_title(results, variant) for variant in variants]
-            axes.set_yticks(range(len(variants)), titles, fontsize=9)
-        for axes in panels.flat[len(optimizers) :]:
-            axes.set_visible(False)
-        bar = figure.colorbar(image, ax=panels, shrink=0.8, extend="max")
-        bar.set_label("worse than its best rate there (%)")
-        figure.savefig(path)
+    titles = {variant: _title(results, variant) for variant in _variants(results, shown)}
+    tables = {
+        name: own.pivot(index="variant", columns="lr", values="gap")
+        .reindex(list(titles))
+        .rename(titles)
+        for name, own in shown.groupby("optimizer")
+    }
+    held = {*zip(shown.optimizer[shown.is_one], shown.lr[shown.is_one], strict=True)}
+
+    def finish(axes: Axes, name: str) -> None:
+        for (row, column), gap in np.ndenumerate(tables[name].to_numpy()):
+            if 0 < gap < math.inf:
+                text = axes.text(column, row, f"{gap:.1f}", ha="center", va="center", fontsize=8)
+                text.set_color("white" if gap > 0.7 * WORST else "black")
+        for label, lr in zip(axes.get_xticklabels(), tables[name].columns, strict=True):
+            label.set(rotation=0, fontweight="bold" if (name, lr) in held else "normal")
+
+    label = "worse than its best rate there (%)"
+    heat_map.draw_panels(tables, path, label=label, worst=WORST, finish=finish)
 
 
 def _one_rate(rates: DataFrame) -> float:

@@ -74,14 +74,13 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
         return "plain"
     kernel = KERNELS.get(weight.device.type)
     if kernel == "triton":
+        name = "triton" if fused else "triton or plain"
         if torch.compiler.is_compiling():
             # It cannot look at the device. The operator does, and takes plain operations if need be.
-            if is_opaque(weight):
-                return "plain"
-            return "triton" if fused else "triton or plain"
+            return "plain" if is_opaque(weight) else name
         reason = triton.why_not_device(weight.device)
         if reason is None:
-            return "triton" if fused else "triton or plain"
+            return name
         _say_once(f"Nero runs on plain torch operations: {reason}")
         return "plain"
     if cpu.missing() and not torch.compiler.is_compiling():

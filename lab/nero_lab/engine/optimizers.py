@@ -58,7 +58,11 @@ def _nero_initial(model: nn.Module, lr: float) -> list[Optimizer]:
 
 
 def _nero_preset(preset: PresetName) -> Build:
-    return lambda model, lr: [Nero(model, lr, preset=preset)]
+    def build(model: nn.Module, lr: float) -> list[Optimizer]:
+        is_scaled = getattr(model, "scales_embedding", False)
+        return [Nero(model, lr, preset=preset, constraint="balanced" if is_scaled else None)]
+
+    return build
 
 
 def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:

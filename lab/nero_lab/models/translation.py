@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, linear, relu
+from torch.nn.functional import layer_norm, relu
 
 from nero_lab.models.attention import attend, sinusoids
 from nero_lab.models.word_losses import word_losses
@@ -58,6 +58,9 @@ class Translator(nn.Module):
         sizes = (width, num_heads, hidden, dropout)
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(num_layers))
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(num_layers))
+        # Tied as modules, so that optimisers see an output layer and not only an embedding.
+        self.head = nn.Linear(width, vocabulary, bias=False, device="meta")
+        self.head.weight = self.embedding.weight
         self.register_buffer("positions", sinusoids(longest, width), persistent=False)
         for parameter in self.parameters():
             if parameter.ndim > 1:
@@ -88,7 +91,7 @@ class Translator(nn.Module):
         for layer in self.decoder:
             features = layer(features, future, memory, is_padding)
         if predicted is None:
-            return linear(features, self.embedding.weight)
+            return cast(Tensor, self.head(features))
         is_word = predicted != self.padding
         return self._losses(features[is_word], predicted[is_word])
 
@@ -100,7 +103,7 @@ class Translator(nn.Module):
         return cast(Tensor, self.dropout(stream))
 
     def _losses(self, features: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        weight = self.embedding.weight
+        weight = self.head.weight
         plain = word_losses(features, weight, None, words)
         # Smoothing replaces a part of the target's logit by the mean logit: <x, w_target> by
         # <x, mean of w>. Written so, the logits are needed only once.

@@ -7,14 +7,16 @@ CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD = (
     f"{_ROOM}/{name}.py"
     for name in ("contractions", "functions", "movements", "sightings", "forward")
 )
-ARRIVAL, GUESS, RECONCILE = (
-    f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile")
+ARRIVAL, GUESS, RECONCILE, INFER = (
+    f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile", "infer")
 )
+CHECKS = "src/nero/optim/checks.py"
 
 CASES = ("tests/layout/observation/test_operations.py",)
 PASSES = ("tests/layout/observation/test_forward.py",)
 ARRIVALS = ("tests/layout/test_arrival.py",)
 GUESSES = ("tests/layout/test_guess.py",)
+TIES = ("tests/optim/test_unseen_ties.py",)
 
 MUTANTS = [
     Mutant(
@@ -96,4 +98,23 @@ MUTANTS = [
         "    return replace(each, layout=layout), seen\n",
         PASSES,
     ),
+    Mutant(
+        "tie-seen-of-guesses",
+        RECONCILE,
+        "(_as_output(known) if seen.is_layer else known)",
+        "known",
+        TIES,
+    ),
+    Mutant(
+        "tie-seen-of-embeddings-only",
+        RECONCILE,
+        "(_as_output(each) if seen.is_layer else each)",
+        "_as_output(each)",
+        TIES,
+    ),
+    Mutant("tie-is-an-output", RECONCILE, "is_output=True, reason", "reason", TIES),
+    Mutant("tie-ends-the-search", INFER, "return everything  # an", "pass  # an", TIES),
+    Mutant("tie-warns-of-the-largest", CHECKS, "max(large, key", "min(large, key", TIES),
+    Mutant("tie-knows-a-head", CHECKS, "len(param) not in nums_outputs", "True", TIES),
+    Mutant("tie-trusts-an-example", ARRIVAL, "example is not None)", "False)", TIES),
 ]

@@ -12,7 +12,7 @@ from nero.core.warn import warn_user
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
 
-_MARK, _OUTPUT_MARK = "_nero_layout", "_nero_is_output"
+_MARK, _OUTPUT_MARK, _SEEN_MARK = "_nero_layout", "_nero_is_output", "_nero_is_seen"
 
 
 def model_of(params: object) -> nn.Module | None:
@@ -70,7 +70,13 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
             )
         setattr(found.param, _MARK, found.layout)
         setattr(found.param, _OUTPUT_MARK, found.is_output)
+        setattr(found.param, _SEEN_MARK, example is not None)
     return model
+
+
+def was_seen(param: Tensor) -> bool:
+    """Whether the layout that `annotate` left on a parameter comes from a forward pass."""
+    return bool(getattr(param, _SEEN_MARK, False))
 
 
 def with_layouts(

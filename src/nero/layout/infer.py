@@ -91,7 +91,10 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
     if example is not None:
         from nero.layout.reconcile import reconciled
 
+        tied = {each.param for each in everything if each.is_output}
         everything = reconciled(model, everything, example)
+        if any(each.is_output and each.param not in tied for each in everything):
+            return everything  # an embedding was seen to be the output layer, and not the last one
     layers = {each.param for each in everything if each.layout.role == "neuron"}
     last = next((param for param in reversed(met) if param in layers), None)
     return [replace(each, is_output=True) if each.param is last else each for each in everything]

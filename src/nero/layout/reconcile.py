@@ -17,7 +17,8 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
     """Watch one forward pass, and correct guesses by what it shows.
 
     A registered layout stays as it is: the example only checks it, with a warning where it contradicts. The
-    exception is a layer that is used as nothing but a table of biases.
+    exceptions are a layer that is used as nothing but a table of biases, and an embedding whose rows are
+    multiplied with data, too: that is an output layer, as if modules had tied it to one.
     """
     observation = observe(model, example)
     if observation.error:
@@ -48,12 +49,21 @@ def _settled(each: NamedLayout, seen: Seen | None) -> tuple[NamedLayout, Seen | 
             return replace(each, conflict=conflict), None
         if each.layout == BIAS and layout.role == "embedding":
             return replace(each, is_guess=False), None  # a name is all that tells a table of biases
-        return replace(each, layout=layout, reason=f"seen in {seen.how}", is_guess=False), None
+        known = replace(each, layout=layout, reason=f"seen in {seen.how}", is_guess=False)
+        return (_as_output(known) if seen.is_layer else known), None
     if any(same_neurons(each.layout, other, each.param.shape) for other in seen.layouts):
-        return each, None
+        return (_as_output(each) if seen.is_layer else each), None
     if seen.layouts == (BIAS,) and each.layout.role in ("embedding", "neuron"):
         return replace(each, layout=BIAS, reason=f"{each.reason}, seen in {seen.how} only"), None
     return each, seen
+
+
+def _as_output(each: NamedLayout) -> NamedLayout:
+    """Return an embedding as the layer that it is, too; anything else as it is."""
+    if each.layout.role != "embedding":
+        return each
+    layout = replace(each.layout, role="neuron")
+    return replace(each, layout=layout, is_output=True, reason=f"{each.reason}; a layer, too")
 
 
 def same_neurons(layout: Layout, other: Layout, shape: Sequence[int]) -> bool:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.arguments import check_real, kind_of
-from nero.core.neurons import LayoutError, neurons_from_options
+from nero.core.neurons import LayoutError, LayoutWarning, neurons_from_options
 from nero.core.spec import learning_rate
 from nero.core.warn import warn_user
 from nero.layout import Overrides
+from nero.layout.arrival import was_seen
 from nero.layout.groups import override_pairs
 
 MAX_USUAL_RAD = 1.0
@@ -185,6 +186,37 @@ def warn_far(lr: float | Tensor) -> None:
         warn_user(
             f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
             "can use: Nero's lr is an angle; use 0.01"
+        )
+
+
+def warn_maybe_output(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
+    """Warn of an embedding of large norm that may be the output layer too, which modules do not show.
+
+    Positions are looked up as well, so only the largest embedding is in question.
+    """
+    large = [
+        (param, name)
+        for group in groups
+        if group["role"] == "embedding" and group["constraint"].radius == "sqrt_dim"
+        for param, name in named_params(group)
+        if param.requires_grad and not was_seen(param)
+    ]
+    if not large:
+        return
+    param, name = max(large, key=lambda pair: len(pair[0]))
+    nums_outputs = {
+        neurons_from_options(group, layer.shape).num_neurons
+        for group in groups
+        if group["role"] in (None, "neuron")
+        for layer in group["params"]
+    }
+    if len(param) not in nums_outputs:
+        warn_user(
+            f"{name} may be the output layer too: it has {len(param):,} rows, and no layer has as many "
+            f"outputs; preset={preset!r} gives it norm sqrt(dim), which is too large for one. Pass "
+            "example=, what the model is called with, so that this is seen, or "
+            'overrides={"role=embedding": {"constraint": "balanced"}}',
+            LayoutWarning,
         )
 
 

@@ -25,7 +25,7 @@ from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
-from nero.optim.checks import name_at, warn_far, warn_no_foreach, warn_slow
+from nero.optim.checks import name_at, warn_far, warn_maybe_output, warn_no_foreach, warn_slow
 from nero.optim.polar import along_polar
 from nero.optim.projection import project_param_
 from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
@@ -162,6 +162,8 @@ class Nero(RelativeOptimizer):
         self._reset()
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()
+        if example is None:
+            warn_maybe_output(self.param_groups, preset)
         warn_slow(self.param_groups)
         if not any(group["momentum"] for group in self.param_groups) and any(
             group["momentum_dtype"] == "bfloat16" for group in self.param_groups

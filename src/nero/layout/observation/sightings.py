@@ -81,6 +81,8 @@ class Seen:
     """The layouts of its uses: more than one if they contradict each other, none if it was not followed."""
     operations: tuple[str, ...]
     """The operations that consume it."""
+    is_layer: bool = False
+    """Whether it was multiplied with data as a layer, maybe besides being looked up as an embedding."""
 
     @property
     def how(self) -> str:
@@ -103,7 +105,8 @@ def summarised(sightings: Sequence[Sighting], shape: Sequence[int]) -> Seen:
         layout = each.layout(len(shape))
         if layout is not None and not any(_agree(layout, known) for known in layouts):
             layouts.append(layout)
-    return Seen(tuple(layouts), tuple(each.operation for each in followed))
+    is_layer = any(each.role == "neuron" for each in followed)
+    return Seen(tuple(layouts), tuple(each.operation for each in followed), is_layer)
 
 
 def _agree(layout: Layout, other: Layout) -> bool:

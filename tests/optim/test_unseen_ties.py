@@ -1,0 +1,116 @@
+"""An embedding that the forward pass uses as output layer too, though no module ties it to one."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import linear, normalize
+
+import nero
+from nero import Nero
+from nero.core.neurons import LayoutWarning
+
+TOKENS = torch.randint(0, 50, (2, 7))
+
+OUTPUTS = {
+    "linear": linear,
+    "matmul": lambda features, weight: features @ weight.T,
+    "einsum": lambda features, weight: torch.einsum("btd,vd->btv", features, weight),
+    "cosines": lambda features, weight: linear(features, normalize(weight, dim=-1)),
+}
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, output, *, is_registered=True):
+        super().__init__()
+        self.output, self.is_registered = output, is_registered
+        self.tokens = nn.Embedding(50, 8) if is_registered else nn.Parameter(torch.randn(50, 8))
+        self.positions = nn.Embedding(16, 8)
+        self.block = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def forward(self, tokens):
+        table = self.tokens.weight if self.is_registered else self.tokens
+        stream = table[tokens] if not self.is_registered else self.tokens(tokens)
+        stream = stream + self.positions(torch.arange(tokens.shape[1]))
+        return self.output(self.block(stream) + stream, table)
+
+
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=[*OUTPUTS])
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_an_example_shows_it(output, is_registered):
+    model = LanguageModel(output, is_registered=is_registered)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = nero.describe(model, preset="polar", example=TOKENS)
+        optimizer = Nero(model, preset="polar", example=TOKENS)
+    rows = {row.name: row for row in shown.rows}
+    tokens = rows["tokens.weight" if is_registered else "tokens"]
+    assert (tokens.role, tokens.constraint) == ("neuron", "mean 0, norm 1")
+    assert tokens.reason.endswith("a layer, too; an output layer")
+    # The layer that is registered last is a hidden one then.
+    assert rows["block.2.weight"].reason == "Linear; turns along its polar factor"
+    assert rows["positions.weight"].role == "embedding"
+    table = dict(model.named_parameters())[tokens.name]
+    assert torch.allclose(table.norm(dim=1), torch.ones(50))
+    assert optimizer.param_groups[0]["direction"] == "gradient"
+
+
+def test_an_example_leaves_a_mere_embedding_alone():
+    model = LanguageModel(lambda features, weight: features)
+    rows = {row.name: row for row in nero.describe(model, preset="polar", example=TOKENS).rows}
+    assert rows["tokens.weight"].role == "embedding"
+    assert rows["block.2.weight"].reason == "Linear; an output layer"
+
+
+@pytest.mark.parametrize("preset", ["rows", "polar"])
+def test_without_an_example_the_user_is_told(preset):
+    model = LanguageModel(linear)
+    with pytest.warns(
+        LayoutWarning, match=r"`tokens.weight` may be the output layer too: it has 50 rows"
+    ) as heard:
+        Nero(model, preset=preset)
+    assert len(heard) == 1
+    nero.annotate(model)
+    with pytest.warns(LayoutWarning, match="tokens.weight"):
+        Nero([*model.named_parameters()], preset=preset)
+
+
+def without_preset(model):
+    return Nero(model)
+
+
+def with_balanced_embeddings(model):
+    return Nero(model, preset="rows", overrides={"role=embedding": {"constraint": "balanced"}})
+
+
+def with_a_frozen_embedding(model):
+    model.tokens.requires_grad_(False)
+    model.positions.requires_grad_(False)
+    return Nero(model, preset="rows")
+
+
+def with_a_head(model):
+    model.head = nn.Linear(8, 50)
+    return Nero(model, preset="rows")
+
+
+def as_annotated_parameters(model):
+    nero.annotate(model, example=TOKENS)
+    return Nero([*model.parameters()], preset="rows")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        without_preset,
+        with_balanced_embeddings,
+        with_a_frozen_embedding,
+        with_a_head,
+        as_annotated_parameters,
+    ],
+)
+def test_nobody_is_told_where_it_is_known_or_does_not_matter(build):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(LanguageModel(linear))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+from nero.core.arguments import whole_number
 from nero.core.sphere import Sphere
 
 PresetName: TypeAlias = Literal["paper", "rows", "polar"]
@@ -17,6 +18,22 @@ class Preset(NamedTuple):
     """Options of parameters that have a role."""
     of_outputs: Mapping[str, Any] = MappingProxyType({})
     """Options of output layers, where the model can be asked for them."""
+    num_steps: int | None = None
+    """The length of the runs that its rate suits best; ``None`` if the length does not matter."""
+
+    def rate(self, num_steps: int | None = None) -> float:
+        """Return the rate for a run of some length: with the cube root of it, a longer one wants less.
+
+        Example:
+            >>> from nero.core.presets import find_preset
+            >>> find_preset("polar").rate(4800)
+            0.015
+        """
+        lr: float = self.options["lr"]
+        if num_steps is None:
+            return lr
+        num_steps = whole_number("num_steps", num_steps, smallest=1)
+        return lr if self.num_steps is None else lr * (self.num_steps / num_steps) ** (1 / 3)
 
 
 _LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
@@ -28,6 +45,7 @@ PRESETS: dict[PresetName, Preset] = {
         {"lr": 0.03, "momentum": 0.9, "direction": "polar"},
         _LARGE_EMBEDDINGS,
         of_outputs={"direction": "gradient"},
+        num_steps=600,
     ),
 }
 

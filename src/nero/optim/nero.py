@@ -60,6 +60,8 @@ class Nero(RelativeOptimizer):
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
             layers. Arguments that are given, and are not ``None``, win over it.
+        num_steps: how many steps the run will take. The rate of ``"polar"`` is then 0.03 times the cube
+            root of 600 / num_steps, as runs of 300 to 3,000 steps wanted it; the others have one for all.
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
@@ -122,6 +124,7 @@ class Nero(RelativeOptimizer):
         beta: float = 0.999,
         *,
         preset: PresetName = "paper",
+        num_steps: int | None = None,
         momentum: float | None = None,
         momentum_dtype: MomentumDtype | torch.dtype = "float32",
         direction: Direction | None = None,
@@ -142,8 +145,16 @@ class Nero(RelativeOptimizer):
         warn_no_foreach(foreach)
         if isinstance(beta, tuple | list):
             raise TypeError(f"beta must be a number, not {beta!r}: {self.option_hints['betas']}")
+        found = find_preset(preset)
+        own_lr = found.rate(num_steps)
+        if num_steps is not None and (lr is not None or found.num_steps is None):
+            why = (
+                "lr was given, too" if lr is not None else f"preset={preset!r} has one rate for all"
+            )
+            warn_user(f"num_steps={num_steps} has no effect: {why}; leave it out")
+        lr = own_lr if lr is None else lr
         defaults = {
-            **chosen(find_preset(preset), lr=lr, momentum=momentum, direction=direction),
+            **chosen(found, lr=lr, momentum=momentum, direction=direction),
             "preset": preset,
             "beta": beta,
             "momentum_dtype": momentum_dtype,

@@ -3,12 +3,12 @@
 from tests.mutants.mutant_runner import Mutant
 
 _ROOM = "src/nero/layout/observation"
-CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD = (
+CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, OBSERVER = (
     f"{_ROOM}/{name}.py"
-    for name in ("contractions", "functions", "movements", "sightings", "forward")
+    for name in ("contractions", "functions", "movements", "sightings", "forward", "observer")
 )
-ARRIVAL, GUESS, RECONCILE, INFER = (
-    f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile", "infer")
+ARRIVAL, GUESS, RECONCILE, INFER, GROUPS = (
+    f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile", "infer", "groups")
 )
 CHECKS = "src/nero/optim/checks.py"
 
@@ -101,20 +101,23 @@ MUTANTS = [
     Mutant(
         "tie-seen-of-guesses",
         RECONCILE,
-        "(_as_output(known) if seen.is_layer else known)",
+        "(_as_output(known) if is_output else known)",
         "known",
         TIES,
     ),
     Mutant(
-        "tie-seen-of-embeddings-only",
+        "tie-is-the-last-layer",
         RECONCILE,
-        "(_as_output(each) if seen.is_layer else each)",
-        "_as_output(each)",
+        "0 < seen.place == last",
+        "0 < seen.place",
         TIES,
     ),
     Mutant("tie-is-an-output", RECONCILE, "is_output=True, reason", "reason", TIES),
     Mutant("tie-ends-the-search", INFER, "return everything  # an", "pass  # an", TIES),
-    Mutant("tie-warns-of-the-largest", CHECKS, "max(large, key", "min(large, key", TIES),
-    Mutant("tie-knows-a-head", CHECKS, "len(param) not in nums_outputs", "True", TIES),
-    Mutant("tie-trusts-an-example", ARRIVAL, "example is not None)", "False)", TIES),
+    Mutant("tie-of-data-only", OBSERVER, "self.origin(data).is_data", "True", TIES),
+    Mutant("tie-of-a-whole-pass", RECONCILE, "[] if observation.error else ", "", TIES),
+    Mutant("tie-knows-a-head", CHECKS, "param.shape[-1] in ends", "True", TIES),
+    Mutant("tie-trusts-an-example", ARRIVAL, "is_seen=example is not None", "is_seen=True", TIES),
+    Mutant("tie-trusts-a-mark", GROUPS, "else _as_marked(found)", "else found", TIES),
+    Mutant("tie-forgets-marks", ARRIVAL, "        forget_marks(model)\n", "        pass\n", TIES),
 ]

@@ -535,7 +535,7 @@ class TestPresets:
     @pytest.mark.parametrize(
         ("options", "why"),
         [
-            ({"preset": "rows"}, "preset='rows' has one rate for all"),
+            ({"preset": "rows"}, "preset='rows' has one rate"),
             ({"preset": "polar", "lr": 0.02}, "lr was given"),
         ],
     )

@@ -47,7 +47,7 @@ def test_an_example_shows_it(output, is_registered):
     rows = {row.name: row for row in shown.rows}
     tokens = rows["tokens.weight" if is_registered else "tokens"]
     assert (tokens.role, tokens.constraint) == ("neuron", "mean 0, norm 1")
-    assert tokens.reason.endswith("a layer, too; an output layer")
+    assert tokens.reason.endswith("the last layer, too; an output layer")
     # The layer that is registered last is a hidden one then.
     assert rows["block.2.weight"].reason == "Linear; turns along its polar factor"
     assert rows["positions.weight"].role == "embedding"
@@ -63,21 +63,85 @@ def test_an_example_leaves_a_mere_embedding_alone():
     assert rows["block.2.weight"].reason == "Linear; an output layer"
 
 
+class OtherUses(nn.Module):
+    """Embeddings that are multiplied with data or with weights, and are not the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 8)
+        self.queries = nn.Embedding(4, 8)
+        self.memory = nn.Embedding(5, 8)
+        self.project = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 50)
+
+    def forward(self, tokens):
+        stream = self.tokens(tokens)
+        queries = self.project(self.queries.weight)  # a product of weights
+        stream = stream + (stream @ queries.T) @ queries
+        found = stream @ self.memory.weight.T  # keys of a memory, and its values
+        logits = self.head(stream + found.softmax(-1) @ self.memory.weight)
+        return logits, (self.project.weight @ self.queries.weight.T).square().mean()  # a penalty
+
+
+def test_an_embedding_that_other_layers_follow_is_not_the_output():
+    shown = nero.describe(OtherUses(), preset="polar", example=TOKENS)
+    rows = {row.name: row for row in shown.rows}
+    for name in ("tokens", "queries", "memory"):
+        assert rows[f"{name}.weight"].role == "embedding"
+    assert rows["head.weight"].reason == "Linear; an output layer"
+
+
+class HalfWay(LanguageModel):
+    def forward(self, tokens):
+        scores = self.tokens(tokens) @ self.tokens.weight.T
+        return self.missing(scores)
+
+
+def test_a_pass_that_stops_early_shows_no_output():
+    with pytest.warns(LayoutWarning, match="what comes later in it was not seen"):
+        shown = nero.describe(HalfWay(linear), preset="polar", example=TOKENS)
+    assert shown.rows[0].role == "embedding"
+
+
 @pytest.mark.parametrize("preset", ["rows", "polar"])
 def test_without_an_example_the_user_is_told(preset):
     model = LanguageModel(linear)
     with pytest.warns(
-        LayoutWarning, match=r"`tokens.weight` may be the output layer too: it has 50 rows"
+        LayoutWarning, match=r"`tokens.weight` or `positions.weight` may be the output layer, too"
     ) as heard:
         Nero(model, preset=preset)
     assert len(heard) == 1
     nero.annotate(model)
-    with pytest.warns(LayoutWarning, match="tokens.weight"):
+    with pytest.warns(
+        LayoutWarning, match=r"`tokens.weight`.*nero.annotate if you pass parameters"
+    ):
         Nero([*model.named_parameters()], preset=preset)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        lambda model: model,
+        lambda model: model.parameters(),
+        lambda model: [*model.named_parameters()],
+        lambda model: [{"params": model.parameters()}],
+        nero.param_groups,
+    ],
+)
+def test_what_annotate_saw_is_known_later(params):
+    model = nero.annotate(LanguageModel(linear), example=TOKENS)
+    Nero(params(model), preset="rows")
+    assert torch.allclose(model.tokens.weight.norm(dim=1), torch.ones(50))
+    nero.annotate(model)  # without an example, what it saw is forgotten
+    assert nero.describe(model).rows[0].role == "embedding"
 
 
 def without_preset(model):
     return Nero(model)
+
+
+def with_a_constraint(model):
+    return Nero(model, preset="rows", constraint="balanced")
 
 
 def with_balanced_embeddings(model):
@@ -91,23 +155,30 @@ def with_a_frozen_embedding(model):
 
 
 def with_a_head(model):
-    model.head = nn.Linear(8, 50)
+    model.head = nn.Linear(8, 3)
     return Nero(model, preset="rows")
 
 
-def as_annotated_parameters(model):
-    nero.annotate(model, example=TOKENS)
-    return Nero([*model.parameters()], preset="rows")
+def with_a_tied_head(model):
+    model.head = nn.Linear(8, 50, bias=False)
+    model.head.weight = model.tokens.weight
+    return Nero(model, preset="rows")
+
+
+def with_an_example(model):
+    return Nero(model, preset="rows", example=TOKENS)
 
 
 @pytest.mark.parametrize(
     "build",
     [
         without_preset,
+        with_a_constraint,
         with_balanced_embeddings,
         with_a_frozen_embedding,
         with_a_head,
-        as_annotated_parameters,
+        with_a_tied_head,
+        with_an_example,
     ],
 )
 def test_nobody_is_told_where_it_is_known_or_does_not_matter(build):

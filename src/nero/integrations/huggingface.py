@@ -33,7 +33,8 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
     """Return what the Trainer takes as ``optimizer_cls_and_kwargs``.
 
     Args:
-        args: the training arguments: the rate is their ``learning_rate``, unless ``lr`` is given here.
+        args: the training arguments: the rate is their ``learning_rate``, unless ``lr`` or ``num_steps`` is
+            given here.
             Their default, 5e-5, is a rate for AdamW, and draws a hint. Their weight decay is not used,
             since norms are fixed; one other than 0 draws a warning.
         options: those of [`Nero`][nero.Nero].
@@ -52,7 +53,8 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
             f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "
             "norm of every neuron; set it to 0, and to regularise, see gain_penalty"
         )
-    return NeroFactory, {"lr": args.learning_rate, **options}
+    rate = {} if "num_steps" in options else {"lr": args.learning_rate}
+    return NeroFactory, {**rate, **options}
 
 
 class TurningCallback(TrainerCallback):

@@ -11,8 +11,7 @@ from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWar
 from nero.core.warn import warn_user
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
-
-_MARK, _OUTPUT_MARK, _SEEN_MARK = "_nero_layout", "_nero_is_output", "_nero_is_seen"
+from nero.layout.marks import Mark, forget_marks, is_marked_output, leave_mark, mark_of
 
 
 def model_of(params: object) -> nn.Module | None:
@@ -62,21 +61,23 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
         >>> [(group["role"], group["neuron_dims"]) for group in optimizer.param_groups]
         [('neuron', (1,)), ('bias', None), ('gain', None)]
     """
+    if isinstance(model, nn.Module):  # anything else is refused below
+        forget_marks(model)
     for found, _, options in resolve(model, overrides, example):
         if options:
             raise TypeError(
                 f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}; "
                 "give that to the optimizer"
             )
-        setattr(found.param, _MARK, found.layout)
-        setattr(found.param, _OUTPUT_MARK, found.is_output)
-        setattr(found.param, _SEEN_MARK, example is not None)
+        leave_mark(found.param, Mark(found.layout, found.is_output, is_seen=example is not None))
     return model
 
 
-def was_seen(param: Tensor) -> bool:
-    """Whether the layout that `annotate` left on a parameter comes from a forward pass."""
-    return bool(getattr(param, _SEEN_MARK, False))
+def known_outputs(model: nn.Module | None, params: Iterable[Tensor]) -> list[Tensor]:
+    """Return the output layers of a model, or without one those of the parameters that are marked so."""
+    if model is None:
+        return [param for param in params if is_marked_output(param)]
+    return [found.param for found, _, _ in resolve(model, ()) if found.is_output]
 
 
 def with_layouts(
@@ -179,16 +180,12 @@ def _of_model(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
         return {}
     found = [each for each, _, _ in resolve(model, ())]
     warn_of_guesses(found)
-    return {each.param: (each.layout, _is_output(each.param)) for each in found}
+    return {each.param: (each.layout, is_marked_output(each.param)) for each in found}
 
 
 def _known(param: Tensor) -> tuple[Layout | None, bool]:
     """Return the layout that was left on a parameter, and whether it is an output layer."""
-    layout = getattr(param, _MARK, None)
-    if layout is None and not is_broadcast(param.shape) and constant_value(param):
+    mark = mark_of(param)
+    if mark is None and not is_broadcast(param.shape) and constant_value(param):
         return OTHER, False
-    return layout, _is_output(param)
-
-
-def _is_output(param: Tensor) -> bool:
-    return getattr(param, _OUTPUT_MARK, False)
+    return (mark.layout, mark.is_output) if mark else (None, False)

@@ -16,7 +16,7 @@ from nero.layout.infer import NamedLayout
 from nero.tables import aligned
 
 # Options of the optimiser on which nothing here depends.
-_ELSEWHERE = ("lr", "weight_decay", "foreach", "fused")
+_ELSEWHERE = ("lr", "num_steps", "weight_decay", "foreach", "fused")
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 
 

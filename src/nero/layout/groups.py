@@ -11,6 +11,7 @@ from torch import nn
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, LayoutWarning, layout_from_options
 from nero.core.warn import warn_user
 from nero.layout.infer import NamedLayout, infer_layouts
+from nero.layout.marks import mark_of
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern, or of a role, and group options."""
@@ -101,6 +102,7 @@ def resolve(
     overrides = override_pairs(overrides)
     resolved: list[Choice] = []
     for found in infer_layouts(model, example):
+        found = found if example is not None else _as_marked(found)
         index = _first_match(found, overrides)
         options: dict[str, Any] = {}
         if index is not None:
@@ -155,6 +157,21 @@ def _first_match(
         elif any(fnmatch.fnmatchcase(name, pattern) for name in (found.name, *found.other_names)):
             return index
     return None
+
+
+def _as_marked(found: NamedLayout) -> NamedLayout:
+    """Return a parameter as `annotate` marked it, maybe with an example or overrides of its own."""
+    mark = mark_of(found.param)
+    if mark is None or (mark.layout, mark.is_output) == (found.layout, found.is_output):
+        return found
+    return replace(
+        found,
+        layout=mark.layout,
+        is_output=mark.is_output,
+        reason=f"{found.reason}; annotated",
+        conflict="",
+        is_guess=False,
+    )
 
 
 def _roles(found: NamedLayout) -> list[str]:

@@ -17,13 +17,15 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
     """Watch one forward pass, and correct guesses by what it shows.
 
     A registered layout stays as it is: the example only checks it, with a warning where it contradicts. The
-    exceptions are a layer that is used as nothing but a table of biases, and an embedding whose rows are
-    multiplied with data, too: that is an output layer, as if modules had tied it to one.
+    exceptions are a layer that is used as nothing but a table of biases, and an embedding that is the last
+    layer which data goes through, too: that is an output layer, as if modules had tied it to one.
     """
     observation = observe(model, example)
     if observation.error:
         _warn_of_failure(found, observation)
-    settled = [_settled(each, observation.seen.get(each.name)) for each in found]
+    places = [] if observation.error else [seen.place for seen in observation.seen.values()]
+    last = max(places, default=0)
+    settled = [_settled(each, observation.seen.get(each.name), last) for each in found]
     doubts = [each for each, seen in settled if seen is not None]
     if doubts:
         first, seen = next((each, seen) for each, seen in settled if seen is not None)
@@ -36,12 +38,14 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
     return [each for each, _ in settled]
 
 
-def _settled(each: NamedLayout, seen: Seen | None) -> tuple[NamedLayout, Seen | None]:
+def _settled(each: NamedLayout, seen: Seen | None, last: int) -> tuple[NamedLayout, Seen | None]:
     """Return the layout that is taken, and what was seen if that contradicts it."""
     if seen is None or not seen.layouts:
         how = "the example does not reach it" if seen is None else f"not followed beyond {seen.how}"
         return (replace(each, reason=f"{each.reason}; {how}") if each.is_guess else each), None
     layout = seen.layouts[0]
+    is_table = seen.is_looked_up or each.layout.role == "embedding"
+    is_output = is_table and 0 < seen.place == last and not each.is_output
     if each.is_guess:
         if len(seen.layouts) > 1:
             uses = " and as ".join(map(in_words, seen.layouts))
@@ -50,20 +54,20 @@ def _settled(each: NamedLayout, seen: Seen | None) -> tuple[NamedLayout, Seen | 
         if each.layout == BIAS and layout.role == "embedding":
             return replace(each, is_guess=False), None  # a name is all that tells a table of biases
         known = replace(each, layout=layout, reason=f"seen in {seen.how}", is_guess=False)
-        return (_as_output(known) if seen.is_layer else known), None
+        return (_as_output(known) if is_output else known), None
     if any(same_neurons(each.layout, other, each.param.shape) for other in seen.layouts):
-        return (_as_output(each) if seen.is_layer else each), None
+        return (_as_output(each) if is_output else each), None
     if seen.layouts == (BIAS,) and each.layout.role in ("embedding", "neuron"):
         return replace(each, layout=BIAS, reason=f"{each.reason}, seen in {seen.how} only"), None
     return each, seen
 
 
 def _as_output(each: NamedLayout) -> NamedLayout:
-    """Return an embedding as the layer that it is, too; anything else as it is."""
-    if each.layout.role != "embedding":
-        return each
+    """Return an embedding as the output layer that it is, too."""
     layout = replace(each.layout, role="neuron")
-    return replace(each, layout=layout, is_output=True, reason=f"{each.reason}; a layer, too")
+    return replace(
+        each, layout=layout, is_output=True, reason=f"{each.reason}; the last layer, too"
+    )
 
 
 def same_neurons(layout: Layout, other: Layout, shape: Sequence[int]) -> bool:
@@ -92,7 +96,7 @@ def _warn_of_failure(found: Sequence[NamedLayout], observation: Observation) -> 
     what = (
         f"{len(blind)} parameter(s), first `{blind[0]}`, are guessed"
         if blind
-        else "nothing is missing"
+        else "no layout is guessed, but what comes later in it was not seen"
     )
     warn_user(
         f"the forward pass on the example stopped early ({observation.error}); {what}: "

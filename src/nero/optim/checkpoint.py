@@ -136,7 +136,7 @@ def _warn_of_lost_options(names: Sequence[str], owners: Mapping[str, Group]) -> 
             warn_user(
                 f"`{name}` was saved with {lost[0]}={was!r}, but shares a group with `{names[0]}` here, "
                 f"and goes on with its {lost[0]}={now!r}; build the optimizer as it was built then, with "
-                "the same preset and overrides"
+                "the same preset, overrides and example"
             )
             return
 

@@ -15,8 +15,8 @@ from nero.core.neurons import LayoutError, LayoutWarning, neurons_from_options
 from nero.core.spec import learning_rate
 from nero.core.warn import warn_user
 from nero.layout import Overrides
-from nero.layout.arrival import was_seen
 from nero.layout.groups import override_pairs
+from nero.layout.marks import is_seen
 
 MAX_USUAL_RAD = 1.0
 """Beyond this angle per step a neuron forgets where it was."""
@@ -189,33 +189,32 @@ def warn_far(lr: float | Tensor) -> None:
         )
 
 
-def warn_maybe_output(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
-    """Warn of an embedding of large norm that may be the output layer too, which modules do not show.
+def warn_maybe_output(
+    groups: Sequence[Mapping[str, Any]], outputs: Sequence[Tensor], preset: str
+) -> None:
+    """Warn of embeddings of large norm that may be the output layer too, which modules do not show.
 
-    Positions are looked up as well, so only the largest embedding is in question.
+    A model that uses one so ends in a layer with as many outputs as a row of the embedding has numbers.
     """
-    large = [
-        (param, name)
+    ends = {
+        neurons_from_options(group, param.shape).num_neurons
+        for group in groups
+        for param in group["params"]
+        if any(param is output for output in outputs)
+    }
+    names = [
+        name
         for group in groups
         if group["role"] == "embedding" and group["constraint"].radius == "sqrt_dim"
         for param, name in named_params(group)
-        if param.requires_grad and not was_seen(param)
+        if param.requires_grad and param.shape[-1] in ends and not is_seen(param)
     ]
-    if not large:
-        return
-    param, name = max(large, key=lambda pair: len(pair[0]))
-    nums_outputs = {
-        neurons_from_options(group, layer.shape).num_neurons
-        for group in groups
-        if group["role"] in (None, "neuron")
-        for layer in group["params"]
-    }
-    if len(param) not in nums_outputs:
+    if names:
         warn_user(
-            f"{name} may be the output layer too: it has {len(param):,} rows, and no layer has as many "
-            f"outputs; preset={preset!r} gives it norm sqrt(dim), which is too large for one. Pass "
-            "example=, what the model is called with, so that this is seen, or "
-            'overrides={"role=embedding": {"constraint": "balanced"}}',
+            f"{' or '.join(names)} may be the output layer, too: the last layer has as many outputs as a "
+            f"row of it has numbers. If so, the norm of sqrt(dim) that preset={preset!r} gives embeddings "
+            "makes logits too large. Pass example=, what the model is called with, to Nero, or to "
+            "nero.annotate if you pass parameters, so that it is seen",
             LayoutWarning,
         )
 

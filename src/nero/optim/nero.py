@@ -24,6 +24,7 @@ from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
+from nero.layout.arrival import known_outputs, model_of
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_far, warn_maybe_output, warn_no_foreach, warn_slow
 from nero.optim.polar import along_polar
@@ -61,7 +62,7 @@ class Nero(RelativeOptimizer):
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
             layers. Arguments that are given, and are not ``None``, win over it.
         num_steps: how many steps the run will take. The rate of ``"polar"`` is then 0.03 times the cube
-            root of 600 / num_steps, as runs of 300 to 3,000 steps wanted it; the others have one for all.
+            root of 600 / num_steps, as runs of 300 to 3,000 steps wanted it; other presets have one rate.
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
@@ -112,6 +113,8 @@ class Nero(RelativeOptimizer):
         "eps": "nothing is divided by zero, so none is needed; leave it out",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
+        "total_steps": "it is called num_steps=",
+        "num_steps": "it is for the whole optimizer; give it to the optimizer itself",
         "amsgrad": "it is Adam's; leave it out",
         "nesterov": "it is SGD's; pass momentum=, which looks a step ahead as Nesterov has it",
         "dampening": "it is SGD's; leave it out",
@@ -148,10 +151,8 @@ class Nero(RelativeOptimizer):
         found = find_preset(preset)
         own_lr = found.rate(num_steps)
         if num_steps is not None and (lr is not None or found.num_steps is None):
-            why = (
-                "lr was given, too" if lr is not None else f"preset={preset!r} has one rate for all"
-            )
-            warn_user(f"num_steps={num_steps} has no effect: {why}; leave it out")
+            why = "lr was given, too" if lr is not None else f"preset={preset!r} has one rate"
+            warn_user(f"num_steps={num_steps} has no effect: {why}; leave out one of them")
         lr = own_lr if lr is None else lr
         defaults = {
             **chosen(found, lr=lr, momentum=momentum, direction=direction),
@@ -171,10 +172,12 @@ class Nero(RelativeOptimizer):
         }
         self._has_own_direction = direction is not None
         self._reset()
+        model = model_of(params)  # before its parameters are taken
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()
-        if example is None:
-            warn_maybe_output(self.param_groups, preset)
+        if example is None and found.by_role and constraint is None:
+            members = [param for group in self.param_groups for param in group["params"]]
+            warn_maybe_output(self.param_groups, known_outputs(model, members), preset)
         warn_slow(self.param_groups)
         if not any(group["momentum"] for group in self.param_groups) and any(
             group["momentum_dtype"] == "bfloat16" for group in self.param_groups

@@ -26,7 +26,7 @@ def _sum_of_product(observer: Observer, call: Call, is_data: bool) -> None:
 def _linear(observer: Observer, call: Call, is_data: bool) -> None:
     data, weight = call.args[:2]
     contract(observer, data, [data.ndim - 1], call.name)
-    contract(observer, weight, [1], call.name)
+    contract(observer, weight, [1], call.name, partner=data)
     observer.see_elementwise(call.arg(2, "bias"), "bias", call.name)
     observer.mark(call.out, (), is_data=True)
 
@@ -38,13 +38,14 @@ def _convolution(observer: Observer, call: Call, is_data: bool) -> None:
     contract(observer, data, [1, *range(2, data.ndim)], call.name)
     for source in observer.sources(weight):
         fan_in = source.dims([0 if is_transposed else 1, *range(2, weight.ndim)])
-        observer.see(
+        sighting = observer.see(
             source,
             "neuron" if fan_in else "gain",
             call.name,
             fan_in,
             num_groups=groups if is_transposed else 1,
         )
+        observer.see_layer(source, sighting, data)
     observer.see_elementwise(bias, "bias", call.name)
     observer.mark(call.out, (), is_data=True)
 
@@ -128,7 +129,10 @@ def contract(
                 observer.see(source, role, operation, summed)
         elif summed:
             groups = _size_of_dim_0(source, others) if 0 in summed else 1
-            observer.see(source, "neuron", operation, summed, num_groups=groups, is_weak=is_weak)
+            sighting = observer.see(
+                source, "neuron", operation, summed, num_groups=groups, is_weak=is_weak
+            )
+            observer.see_layer(source, sighting, partner)
         else:
             observer.see(source, source.factor_role, operation)
     return left_over

@@ -64,6 +64,8 @@ class Observer(TorchDispatchMode):
     def __init__(self, params: Mapping[str, Sequence[Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.sightings: dict[str, list[Sighting]] = {name: [] for name in params}
+        self.num_layers = 0
+        """How often data went through a layer."""
         self.invented: Counter[str] = Counter()
         """Operations whose outcome depends on values, which do not exist: how often one was invented."""
         self.known = KnownValues()
@@ -143,6 +145,12 @@ class Observer(TorchDispatchMode):
             sighting.role, sighting.fan_in, sighting.operation = role, fan_in, operation
             sighting.num_groups, sighting.is_settled = num_groups, is_settled
         return sighting
+
+    def see_layer(self, source: Source, sighting: Sighting, data: object) -> None:
+        """Note that data went through a layer whose weight this is, if it was data."""
+        if source.stage == "weight" and self.origin(data).is_data:
+            self.num_layers += 1
+            sighting.place = self.num_layers
 
     def see_elementwise(self, tensor: object, role: Role, operation: str) -> None:
         """Note that an operation takes a tensor as gain or bias."""

@@ -27,6 +27,8 @@ class Sighting:
     is_settled: bool = True
     is_weak: bool = False
     """Whether any other sighting tells more, as with the power iteration of spectral norm."""
+    place: int = 0
+    """As the weight of a layer that data went through: the how-manieth of the pass it was; or 0."""
 
     def layout(self, ndim: int) -> Layout | None:
         """Return the layout that follows, or ``None`` where nothing does."""
@@ -81,8 +83,10 @@ class Seen:
     """The layouts of its uses: more than one if they contradict each other, none if it was not followed."""
     operations: tuple[str, ...]
     """The operations that consume it."""
-    is_layer: bool = False
-    """Whether it was multiplied with data as a layer, maybe besides being looked up as an embedding."""
+    place: int = 0
+    """Where it was the weight of a layer, the last place of that among all layers of the pass; or 0."""
+    is_looked_up: bool = False
+    """Whether rows of it were looked up, or it was added to data."""
 
     @property
     def how(self) -> str:
@@ -105,8 +109,12 @@ def summarised(sightings: Sequence[Sighting], shape: Sequence[int]) -> Seen:
         layout = each.layout(len(shape))
         if layout is not None and not any(_agree(layout, known) for known in layouts):
             layouts.append(layout)
-    is_layer = any(each.role == "neuron" for each in followed)
-    return Seen(tuple(layouts), tuple(each.operation for each in followed), is_layer)
+    return Seen(
+        tuple(layouts),
+        tuple(each.operation for each in followed),
+        place=max((each.place for each in followed), default=0),
+        is_looked_up=any(each.role == "embedding" for each in followed),
+    )
 
 
 def _agree(layout: Layout, other: Layout) -> bool:

@@ -16,6 +16,7 @@ from nero_lab.report.verdicts import headline
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "lab" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+STUDY = (ROOT / "docs" / "presets-study.md").read_text(encoding="utf-8")
 PLAN = ROOT / "benchmarks" / "reports" / "2026-11-16-plan-llama-8b.json"
 
 # A row of the README's table: the lab's name, the rate (of several, the best), the name of `nero plan`.
@@ -59,8 +60,7 @@ def test_losses_are_those_of_the_records(title: str, results: dict[str, Results]
     assert row(title)[:2] == found
 
 
-def test_the_page_of_presets_has_the_same_losses() -> None:
-    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
+def test_the_study_has_the_same_losses() -> None:
     titles = {
         "Nero as in the paper, lr 0.01": "`Nero(model)`",
         "Muon, best rate": "Muon, with AdamW",
@@ -69,46 +69,73 @@ def test_the_page_of_presets_has_the_same_losses() -> None:
     titles |= {title: title for title in ('`preset="rows"`', '`preset="polar"`')}
     for here, there in titles.items():
         losses = [loss.partition(" (")[0] for loss in row(there)[:2]]
-        assert row(here, page)[-2:] == losses
+        assert row(here, STUDY)[-2:] == losses
 
 
-def test_the_page_of_presets_has_the_scores_of_other_tasks(results: dict[str, Results]) -> None:
-    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
-    titles = {"adamw": "AdamW, tuned", "nero-rows": "rows, untuned"}
-    titles |= {"muon": "Muon, tuned", "nero-polar": "polar, untuned"}
-    short = "precision float32, 2 epochs"
-    for optimizer, title in titles.items():
-        vit, experts = (
-            results[task].best([optimizer])[optimizer].mean
-            for task in ("cifar-vit", "shakespeare-moe")
-        )
-        resnet = results["cifar-resnet18"].best([optimizer], short).get(optimizer)
-        cells = [f"{vit:.1f}%", f"{resnet.mean:.1f}%" if resnet else "convolutions refused"]
-        assert row(title, page) == [*cells, f"{experts:.2f}"]
-
-
-# Rows of the table of rates on the page of presets, and the variants of its columns.
-HELD = {
-    "nero-rows": "rows, at 0.03",
-    "nero-polar": "polar, at 0.03",
-    "muon": "Muon, at 0.02",
-    "adamw": "AdamW, at 0.006",
+# Rows of the study's table of other tasks: the task, how its runs were set, and the digits of a score.
+OTHER_TASKS = {
+    "GPT with experts, Shakespeare, 600 steps: loss": ("shakespeare-moe", "", 2),
+    "small ViT, CIFAR-10, 500 steps: error in %": ("cifar-vit", "", 1),
+    "ResNet-18 of width 8, CIFAR-10, 780 steps: error in %": (
+        "cifar-resnet18",
+        "precision float32, 2 epochs",
+        1,
+    ),
+    "translation, Multi30k, 630 steps: perplexity": (
+        "multi30k",
+        "hidden 256, num_sentences 10000, precision float32, schedule Cosine(warmup=0.1), width 128, "
+        "8 epochs",
+        1,
+    ),
+    "language model, WikiText-2, 860 steps: perplexity": (
+        "wikitext2",
+        "num_tokens 200000, precision float32, schedule Cosine(warmup=0.1), 3 epochs",
+        0,
+    ),
 }
-SIZES = (("", "width-64"), ("", "layers-2", "layers-8"), ("", "steps-600"))
-LARGER = ("width-256", "layers-16", "steps-1200")
 
 
-def test_the_page_of_presets_says_how_far_one_rate_goes(results: dict[str, Results]) -> None:
-    page = (ROOT / "docs" / "how-to" / "presets.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("title", OTHER_TASKS)
+def test_the_study_has_the_scores_of_other_tasks(title: str, results: dict[str, Results]) -> None:
+    task, variant, digits = OTHER_TASKS[title]
+    found, cells = results[task], []
+    for optimizer in ("adamw", "nero-rows", "muon", "nero-polar"):
+        if optimizer.startswith("nero"):
+            score = found.rate(optimizer, 0.03, variant)
+            cells.append(f"{score.mean:.{digits}f}")
+            continue
+        best = found.best([optimizer], variant).get(optimizer)
+        tried = found.rates[found.rates.optimizer == optimizer]
+        num_rates = (tried.variant == variant).sum()
+        cells.append(f"{best.mean:.{digits}f} ({num_rates})" if best else "convolutions refused")
+    assert row(title, STUDY) == cells
+
+
+# Rows of the study's table of rates.
+HELD = {
+    "rows, at 0.03": "nero-rows",
+    "polar, by `num_steps`": "nero-polar",
+    "Muon, at 0.02": "muon",
+    "AdamW, at 0.006": "adamw",
+}
+SIZES = (
+    ("width-64", "", "width-256"),
+    ("layers-2", "", "layers-8", "layers-16"),
+    ("", "steps-600", "steps-1200", "steps-3000"),
+)
+
+
+@pytest.mark.parametrize("title", [*HELD, "polar, at 0.03"])
+def test_the_study_says_how_far_one_rate_goes(title: str, results: dict[str, Results]) -> None:
     found = transfer.gaps(results["shakespeare-transfer"])
-    held = found[found.is_one].set_index(["optimizer", "variant"])
-    for optimizer, title in HELD.items():
-        assert title.endswith(f"{held.loc[optimizer].lr.iloc[0]:g}")
-        worst = [max(held.gap[optimizer, variant] for variant in sizes) for sizes in SIZES]
-        assert row(title, page) == [f"{gap:.1f}%" for gap in worst]
-    for optimizer in ("nero-rows", "nero-polar"):
-        larger = [held.gap[optimizer, variant] for variant in LARGER]
-        assert row(optimizer.removeprefix("nero-"), page) == [f"{gap:.1f}%" for gap in larger]
+    is_held = found.is_one if title in HELD else found.lr == 0.03
+    own = found[is_held & (found.optimizer == HELD.get(title, "nero-polar"))].set_index("variant")
+    if " at " in title:
+        assert title.endswith(f" at {own.lr.iloc[0]:g}")
+    for variants, cell in zip(SIZES, row(title, STUDY), strict=True):
+        run = [variant for variant in variants if variant in own.index]
+        few = "" if len(run) == len(variants) else f" ({len(run)} of {len(variants)})"
+        assert cell == f"{own.gap[run].max():.1f}%{few}"
 
 
 @pytest.mark.parametrize("title", [title for title, (_, _, name) in ROWS.items() if name])

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from pandas import DataFrame
 
+from nero.core.presets import find_preset
 from nero_lab.report import formatting, heat_map
-from nero_lab.report.lab import OPTIMIZERS
 from nero_lab.report.runs import Results
 from nero_lab.report.style import look, order
 
@@ -21,17 +21,20 @@ _PRESETS = ("nero-rows", "nero-polar")
 def gaps(results: Results) -> DataFrame:
     """Return how much worse each rate is than the best of its optimiser in the same variant, in %.
 
-    The column ``is_one`` marks the rate that is held over all variants: the default of one of Nero's
-    presets, and of any other optimiser the rate that was best without a variant.
+    The column ``is_one`` marks the rate that is held over all variants: of one of Nero's presets its own,
+    given the number of steps, and of any other optimiser the rate that was best without a variant.
     """
     rates = results.rates[results.rates.num_seeds > 0]
     best = rates.groupby("line").badness.transform("min")
-    one = {name: _one_rate(own) for name, own in rates.groupby("optimizer")}
+    one = [
+        _one_rate(results, rates, *each)
+        for each in zip(rates.optimizer, rates.variant, strict=True)
+    ]
     gap = 100 * (rates.badness - best) / best.abs()
     return rates[["variant", "optimizer", "lr"]].assign(
         gap=gap.where(np.isfinite(rates.badness), math.inf),
         score=rates["mean"],
-        is_one=rates.lr == rates.optimizer.map(one),
+        is_one=np.isclose(rates.lr, one, rtol=0.03),  # rates were run with two digits
     )
 
 
@@ -75,10 +78,10 @@ def draw(results: Results, path: Path) -> None:
     heat_map.draw_panels(tables, path, label=label, worst=WORST, finish=finish)
 
 
-def _one_rate(rates: DataFrame) -> float:
-    name, plain = rates.optimizer.iloc[0], rates[rates.variant == ""]
+def _one_rate(results: Results, rates: DataFrame, name: str, variant: str) -> float:
     if name in _PRESETS:
-        return OPTIMIZERS[name].lr
+        return find_preset(name.removeprefix("nero-")).rate(_num_steps(results, variant))
+    plain = rates[(rates.variant == "") & (rates.optimizer == name)]
     return math.nan if plain.empty else float(plain.loc[plain.badness.idxmin(), "lr"])
 
 
@@ -91,14 +94,20 @@ def _variants(results: Results, shown: DataFrame) -> list[str]:
 def _title(results: Results, variant: str) -> str:
     if variant:
         return variant.replace("-", " ")
+    options, steps = results.task.recipes[results.scale].options, _num_steps(results, "")
+    return f"width {options['width']}, layers {options['num_layers']}, steps {steps}"
+
+
+def _num_steps(results: Results, variant: str) -> int:
     recipe = results.task.recipes[results.scale]
-    steps = recipe.epochs * recipe.options["steps_per_epoch"]
-    return f"width {recipe.options['width']}, layers {recipe.options['num_layers']}, steps {steps}"
+    epochs: int = results.task.variants.get(variant, {}).get("epochs", recipe.epochs)
+    return epochs * int(recipe.options["steps_per_epoch"])
 
 
 def _column(shown: DataFrame, name: str) -> str:
-    rate = shown[(shown.optimizer == name) & shown.is_one].lr
-    return f"{look(name).title} at {rate.iloc[0]:g}" if len(rate) else look(name).title
+    rates = sorted(shown[(shown.optimizer == name) & shown.is_one].lr.unique())
+    held = " to ".join(f"{lr:g}" for lr in sorted({*rates[:1], *rates[-1:]}))
+    return f"{look(name).title} at {held}" if held else look(name).title
 
 
 def _cell(own: DataFrame) -> str:

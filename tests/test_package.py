@@ -22,7 +22,7 @@ def test_the_package_grows_by_decision_only():
     and for the rate of a preset by the length of the run.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 17_880
+    assert num_lines(root / "src" / "nero", "*.py") <= 17_890
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_900
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

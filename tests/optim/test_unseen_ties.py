@@ -185,3 +185,18 @@ def test_nobody_is_told_where_it_is_known_or_does_not_matter(build):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build(LanguageModel(linear))
+
+
+@pytest.mark.parametrize("preset", ["rows", "polar"])
+def test_a_checkpoint_from_before_it_was_seen_is_told(preset):
+    model = LanguageModel(linear)
+    saved = Nero(model, preset=preset).state_dict()
+    optimizer = Nero(model, preset=preset, example=TOKENS)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        optimizer.load_state_dict(saved)
+    told = "`tokens.weight` was saved with the role embedding, and has the role neuron here"
+    assert any(str(warning.message).startswith(told) for warning in heard)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.load_state_dict(Nero(model, preset=preset, example=TOKENS).state_dict())

@@ -27,6 +27,7 @@ from nero.optim.checkpoint import (
     merged_group,
     named_by_order,
     restored_state,
+    warn_of_roles,
 )
 from nero.optim.checks import (
     advice_to_torchs_errors,
@@ -297,6 +298,7 @@ class RelativeOptimizer(Optimizer):
             check_origin(saved, state_dict["state"], type(self))
             check_groups(saved, self.param_groups)
             pairs = [*zip(self.param_groups, saved, strict=True)]
+            warn_of_roles(pairs)
             merged = [merged_group(group, saved_group) for group, saved_group in pairs]
             # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
             for group, options in zip(self.param_groups, merged, strict=True):

@@ -1,6 +1,6 @@
 """From the groups and states of a checkpoint to those of the optimiser that loads it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -137,6 +137,19 @@ def _warn_of_lost_options(names: Sequence[str], owners: Mapping[str, Group]) -> 
                 f"`{name}` was saved with {lost[0]}={was!r}, but shares a group with `{names[0]}` here, "
                 f"and goes on with its {lost[0]}={now!r}; build the optimizer as it was built then, with "
                 "the same preset, overrides and example"
+            )
+            return
+
+
+def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
+    """Warn if a group of a checkpoint was something else then: its options may not suit what it is now."""
+    for group, saved in pairs:
+        was, now = saved.get("role"), group["role"]
+        if {was, now} == {"embedding", "neuron"}:  # the two that presets treat differently
+            name = group["param_names"][0] if "param_names" in group else "a parameter"
+            warn_user(
+                f"`{name}` was saved with the role {was}, and has the role {now} here, but keeps options "
+                "of then; build the optimizer as it was built, with the same example and overrides"
             )
             return
 

@@ -145,7 +145,8 @@ def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
     """Warn if a group of a checkpoint was something else then: its options may not suit what it is now."""
     for group, saved in pairs:
         was, now = saved.get("role"), group["role"]
-        if {was, now} == {"embedding", "neuron"}:  # the two that presets treat differently
+        constraints = [as_constraint(g["constraint"]) for g in (group, saved) if "constraint" in g]
+        if {was, now} == {"embedding", "neuron"} and len({*constraints}) > 1:
             name = group["param_names"][0] if "param_names" in group else "a parameter"
             warn_user(
                 f"`{name}` was saved with the role {was}, and has the role {now} here, but keeps options "

@@ -30,14 +30,12 @@ def mark_of(param: Tensor) -> Mark | None:
 
 def is_marked_output(param: Tensor) -> bool:
     """Whether a parameter was marked as an output layer."""
-    mark = mark_of(param)
-    return mark is not None and mark.is_output
+    return bool(getattr(mark_of(param), "is_output", False))
 
 
 def is_seen(param: Tensor) -> bool:
     """Whether a forward pass has shown what a parameter was marked with."""
-    mark = mark_of(param)
-    return mark is not None and mark.is_seen
+    return bool(getattr(mark_of(param), "is_seen", False))
 
 
 def forget_marks(model: nn.Module) -> None:

@@ -15,6 +15,7 @@ from nero.core.neurons import LayoutError, LayoutWarning, neurons_from_options
 from nero.core.spec import learning_rate
 from nero.core.warn import warn_user
 from nero.layout import Overrides
+from nero.layout.arrival import known_outputs
 from nero.layout.groups import override_pairs
 from nero.layout.marks import is_seen
 
@@ -190,25 +191,29 @@ def warn_far(lr: float | Tensor) -> None:
 
 
 def warn_maybe_output(
-    groups: Sequence[Mapping[str, Any]], outputs: Sequence[Tensor], preset: str
+    groups: Sequence[Mapping[str, Any]], model: nn.Module | None, preset: str
 ) -> None:
     """Warn of embeddings of large norm that may be the output layer too, which modules do not show.
 
     A model that uses one so ends in a layer with as many outputs as a row of the embedding has numbers.
     """
-    ends = {
-        neurons_from_options(group, param.shape).num_neurons
-        for group in groups
-        for param in group["params"]
-        if any(param is output for output in outputs)
-    }
-    names = [
-        name
+    large = [
+        (param, name)
         for group in groups
         if group["role"] == "embedding" and group["constraint"].radius == "sqrt_dim"
         for param, name in named_params(group)
-        if param.requires_grad and param.shape[-1] in ends and not is_seen(param)
+        if param.requires_grad and not is_seen(param)
     ]
+    if not large:
+        return
+    members = [(param, group) for group in groups for param in group["params"]]
+    outputs = {id(param) for param in known_outputs(model, (param for param, _ in members))}
+    ends = {
+        neurons_from_options(group, param.shape).num_neurons
+        for param, group in members
+        if id(param) in outputs
+    }
+    names = [name for param, name in large if param.shape[-1] in ends]
     if names:
         warn_user(
             f"{' or '.join(names)} may be the output layer, too: the last layer has as many outputs as a "

@@ -24,7 +24,7 @@ from nero.core.sphere import Sphere, as_constraint
 from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
-from nero.layout.arrival import known_outputs, model_of
+from nero.layout.arrival import model_of
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_far, warn_maybe_output, warn_no_foreach, warn_slow
 from nero.optim.polar import along_polar
@@ -176,8 +176,7 @@ class Nero(RelativeOptimizer):
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()
         if example is None and found.by_role and constraint is None:
-            members = [param for group in self.param_groups for param in group["params"]]
-            warn_maybe_output(self.param_groups, known_outputs(model, members), preset)
+            warn_maybe_output(self.param_groups, model, preset)
         warn_slow(self.param_groups)
         if not any(group["momentum"] for group in self.param_groups) and any(
             group["momentum_dtype"] == "bfloat16" for group in self.param_groups

@@ -63,6 +63,7 @@ def test_a_group_with_an_option_is_an_optimizer_with_it(entry: Entry, option: st
 
 
 @each_group_option
+@pytest.mark.filterwarnings("ignore:momentum was switched on")
 def test_an_option_can_be_changed_while_training(entry: Entry, option: str):
     value = entry.group_options[option]
     model, other = TinyNet(), TinyNet()

@@ -124,6 +124,7 @@ def test_lambda_lr_is_lr_set_by_hand(entry: Entry, is_tensor: bool):
 
 
 @each_entry
+@pytest.mark.filterwarnings("ignore:momentum was switched on")
 def test_one_cycle(entry: Entry):
     model = TinyNet()
     optimizer = entry.build(model)

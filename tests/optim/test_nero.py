@@ -4,6 +4,9 @@ import copy
 import inspect
 import math
 import pickle
+import re
+import warnings
+from contextlib import nullcontext
 from typing import NoReturn
 
 import numpy as np
@@ -14,6 +17,8 @@ from torch import nn
 from nero import LayoutError, Nero, Sphere, annotate, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
 from nero.tools.optimizers import state_bytes
+
+SWITCHED = "momentum was switched on after the optimizer was built"
 
 
 @pytest.mark.parametrize("fused", [False, None])
@@ -252,10 +257,14 @@ def test_options_that_a_checkpoint_loses_are_told():
     layers = [nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False)]
     saved = Nero(nn.Sequential(*layers), preset="polar").state_dict()
     optimizer = Nero(nn.Sequential(*layers), preset="rows")
-    with pytest.warns(
-        UserWarning, match="`2.weight` was saved with direction='gradient', but shares"
-    ):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         optimizer.load_state_dict(saved)
+    told = [str(each.message) for each in caught]
+    assert len(told) == 3
+    assert "`2.weight` was saved with direction='gradient', but shares" in told[0]
+    assert told[1].startswith("`2.weight` (gradient): saved with another direction than here")
+    assert "saved with preset='polar', whose options replace those of preset='rows'" in told[2]
     Nero(nn.Sequential(*layers), preset="polar").load_state_dict(saved)  # warnings are errors here
 
 
@@ -365,7 +374,9 @@ class TestMomentum:
             optimizer.param_groups[0]["momentum"] = momentum
             for param in (weight, other):
                 param.grad = torch.randn_like(param)
-            optimizer.step()
+            with pytest.warns(UserWarning, match=SWITCHED) if momentum else nullcontext() as caught:
+                optimizer.step()
+            assert not momentum or len(caught) == 1
             has_average = "exp_avg" in optimizer.state[weight]
             assert has_average == (momentum > 0)
         assert list(optimizer.state[weight]) == ["step", "num_skipped", "exp_avg", "exp_avg_norm"]
@@ -403,7 +414,8 @@ class TestMomentum:
             optimizer.step()
         other = Nero([weight], constraint="initial", fused=fused)
         other.param_groups[0].update(momentum=0.9, constraint="balanced")
-        other.step()
+        with pytest.warns(UserWarning, match=SWITCHED):
+            other.step()
         assert other.state[weight]["exp_avg"].any()
         assert weight.detach().norm(dim=1).tolist() == pytest.approx([1.0] * 3)
 
@@ -488,16 +500,33 @@ class TestMomentum:
         model(torch.randn(3, 6)).sum().backward()
         optimizer.step()
 
-    def test_one_cycle_turns_it_with_the_rate(self):
+    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    def test_one_cycle_turns_it_with_the_rate(self, momentum):
+        """Where there was none, the state grows to one number per weight: that is said once."""
+        model = nn.Linear(6, 4)
+        optimizer = Nero(model, momentum=momentum)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(3, 6)).square().sum().backward()
+                optimizer.step()
+                scheduler.step()
+        assert optimizer.param_groups[0]["momentum"] > 0.8
+        told = [str(each.message) for each in caught]
+        assert len(told) == (momentum == 0)
+        assert all(re.search(f"{SWITCHED}.*`weight`.*cycle_momentum=False", text) for text in told)
+
+    def test_one_cycle_can_leave_it_off(self):
         model = nn.Linear(6, 4)
         optimizer = Nero(model)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(3, 6)).square().sum().backward()
-            optimizer.step()
-            scheduler.step()
-        assert optimizer.param_groups[0]["momentum"] > 0.8
+        torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=0.1, total_steps=4, cycle_momentum=False
+        )
+        model(torch.randn(3, 6)).square().sum().backward()
+        optimizer.step()  # warnings are errors here
+        assert "exp_avg" not in optimizer.state[model.weight]
 
 
 class TestPresets:
@@ -513,7 +542,7 @@ class TestPresets:
         assert by_role["neuron"]["constraint"] == Sphere()
         assert by_role["embedding"]["constraint"] == Sphere(radius="sqrt_dim")
         assert model[0].weight.detach().norm(dim=1).tolist() == pytest.approx([4.0] * 10)
-        assert "preset: rows" in repr(optimizer)
+        assert "preset='rows'" in repr(optimizer)
 
     def test_what_is_given_wins(self):
         model = self.model()
@@ -535,7 +564,7 @@ class TestPresets:
     @pytest.mark.parametrize(
         ("options", "why"),
         [
-            ({"preset": "rows"}, "preset='rows' has one rate"),
+            ({"preset": "rows"}, "preset='rows' has one learning rate"),
             ({"preset": "polar", "lr": 0.02}, "lr was given"),
         ],
     )

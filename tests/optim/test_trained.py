@@ -1,6 +1,7 @@
 """Trained weights are noticed, fresh ones and Nero's own are not."""
 
 import copy
+import pickle
 import warnings
 
 import pytest
@@ -12,7 +13,7 @@ import nero
 from nero.core.neurons import LayoutWarning
 from nero.core.traces import THRESHOLD, training_score
 from nero.optim import trained
-from nero.optim.trained import DEFAULT, NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
+from nero.optim.trained import NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
 from tests.optim.fresh_models import quick
 
 WARNING = "look trained, and the default constraint changes them by"
@@ -357,6 +358,62 @@ def test_nothing_is_read_while_a_graph_is_captured(trained_state, monkeypatch):
     assert_quiet(step, model, optimizer)
 
 
-def test_the_default_constraint_is_told_from_a_choice_by_identity():
-    assert DEFAULT == nero.BALANCED
-    assert DEFAULT is not nero.BALANCED
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("wrap", [nero.Nero, lambda m, **o: nero.Balanced(sgd(m), **o)])
+def test_copies_know_whether_a_constraint_was_chosen(trained_model, wrap, copied):
+    with pytest.warns(UserWarning, match=WARNING):
+        unchosen = copied(wrap(trained_model))
+    chosen = copied(wrap(trained_model, constraint="balanced"))
+
+    def more():
+        return {"params": [("more", nn.Parameter(fresh_but_long()))], "neuron_dims": (0,)}
+
+    assert_quiet(chosen.add_param_group, more())
+    with pytest.warns(UserWarning, match=WARNING):
+        unchosen.add_param_group(more())
+
+
+def sgd(model):
+    return torch.optim.SGD(nero.param_groups(model), lr=0.1)
+
+
+def fresh_but_long():
+    weight = torch.randn(64, 64)
+    weight[:8] *= 6
+    return weight
+
+
+def table_model(norm):
+    """A trained table of one norm, in a network that Nero has projected already."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(500, 64), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 500))
+    table = torch.randn(500, 64) * torch.linspace(0.3, 2, 64)
+    table += 1.5 * torch.randn(500, 1) * torch.randn(1, 64)
+    with torch.no_grad():
+        model[0].weight.copy_(table)
+    for layer, radius in ((model[0], norm), (model[1], 1.0), (model[3], 1.0)):
+        nero.project_(layer, constraint=nero.Sphere(radius))
+    return model
+
+
+@pytest.mark.parametrize("preset", ["rows", "polar"])
+def test_weights_are_judged_by_the_constraint_they_will_get(preset):
+    assert_quiet(lambda: nero.Nero(table_model(8.0), preset=preset))  # sqrt(64)
+    with pytest.warns(UserWarning, match=f"{WARNING} 700%.*mean 0, norm sqrt_dim"):
+        nero.Nero(table_model(1.0), preset=preset)
+    assert_quiet(lambda: nero.Nero(table_model(1.0), preset=preset, constraint="balanced"))
+    assert_quiet(lambda: nero.Nero(table_model(1.0)))
+
+
+def test_weights_of_another_preset_are_noticed_though_they_are_small():
+    """What Nero trained lies on a sphere, which no fresh weights do, of any size."""
+    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64))
+    nero.Nero(model)
+    with pytest.warns(UserWarning, match=f"{WARNING}.*norm sqrt_dim"):
+        nero.Nero(model, preset="rows")
+
+
+def test_rows_on_a_sphere_that_is_kept_are_no_reason_to_warn():
+    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64))
+    nero.Nero(model, preset="rows")
+    assert_quiet(lambda: nero.Nero(model, preset="rows"))

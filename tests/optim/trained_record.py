@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import nero
 from benchmarks.versions import build
 from nero.core.traces import training_score
-from nero.optim.trained import BLOCK, DEFAULT, _picks, layers_of, warn_if_trained
+from nero.optim.trained import BLOCK, _picks, layers_of, warn_if_trained
 from tests.optim.fresh_models import INITS, NETWORKS, ODD_INITS, hugging_face, initialised
 
 MAX_PARAMETERS = 30_000_000
@@ -33,7 +33,7 @@ STEPS = (25, 50, 100, 200, 400)
 
 def judge(model: nn.Module) -> dict[str, Any]:
     """Return the verdict on a model, which stays as it is."""
-    layers = layers_of(torch.optim.SGD(nero.param_groups(model)).param_groups, DEFAULT)
+    layers = layers_of(torch.optim.SGD(nero.param_groups(model)).param_groups, nero.BALANCED)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,60 +1,85 @@
-"""Presets: options that were chosen together, under one name that a trainer can hand over."""
+"""Presets, and the one function that resolves every option."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from nero.core.arguments import whole_number
+from nero.core.spec import Hyper, learning_rate
 from nero.core.sphere import Sphere
 
 PresetName: TypeAlias = Literal["paper", "rows", "polar"]
+CHOSEN = "chosen"
+"""The group option that names the options somebody chose, so that copies, pickles and checkpoints know."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Preset(NamedTuple):
-    """Options of the optimiser; arguments that are given, and options of a param group, win over them."""
+    """Options chosen together, under a name that a trainer can pass on."""
 
     options: Mapping[str, Any]
     by_role: Mapping[str, Mapping[str, Any]]
     """Options of parameters that have a role."""
-    of_outputs: Mapping[str, Any] = MappingProxyType({})
-    """Options of output layers, where the model can be asked for them."""
+    slow_lr: float
+    """A smaller learning rate was probably meant for Adam."""
+    of_outputs: Mapping[str, Any] = _NOTHING
+    """Options of output layers, where it is known which those are."""
     num_steps: int | None = None
-    """The length of the runs that its rate suits best; ``None`` if the length does not matter."""
+    """The run length its learning rate suits best; ``None`` if the length does not matter."""
+    measured_steps: tuple[int, int] | None = None
+    """The shortest and the longest run that the rule for ``num_steps`` was measured on."""
+
+    @property
+    def lr(self) -> float:
+        """The learning rate without ``num_steps``."""
+        lr: float = self.options["lr"]
+        return lr
 
     def rate(self, num_steps: int | None = None) -> float:
-        """Return the rate for a run of some length: with the cube root of it, a longer one wants less.
+        """Return the learning rate for a run of this length; it falls with the cube root of the length.
 
         Example:
             >>> from nero.core.presets import find_preset
             >>> find_preset("polar").rate(4800)
             0.015
         """
-        lr: float = self.options["lr"]
         if num_steps is None:
-            return lr
+            return self.lr
         num_steps = whole_number("num_steps", num_steps, smallest=1)
-        return lr if self.num_steps is None else lr * (self.num_steps / num_steps) ** (1 / 3)
+        return (
+            self.lr if self.num_steps is None else self.lr * (self.num_steps / num_steps) ** (1 / 3)
+        )
+
+    def is_measured(self, num_steps: int) -> bool:
+        """Whether the rule for ``num_steps`` was measured on runs of this length.
+
+        Example:
+            >>> from nero.core.presets import find_preset
+            >>> find_preset("polar").is_measured(3000), find_preset("polar").is_measured(1_000_000)
+            (True, False)
+        """
+        if self.measured_steps is None:
+            return True
+        shortest, longest = self.measured_steps
+        return shortest <= num_steps <= longest
 
 
 _LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
 
 PRESETS: dict[PresetName, Preset] = {
-    "paper": Preset({"lr": 0.01, "momentum": 0.0, "direction": "gradient"}, {}),
-    "rows": Preset({"lr": 0.03, "momentum": 0.9, "direction": "gradient"}, _LARGE_EMBEDDINGS),
+    "paper": Preset({"lr": 0.01, "momentum": 0.0, "direction": "gradient"}, {}, slow_lr=1e-4),
+    "rows": Preset(
+        {"lr": 0.03, "momentum": 0.9, "direction": "gradient"}, _LARGE_EMBEDDINGS, slow_lr=6e-4
+    ),
     "polar": Preset(
         {"lr": 0.03, "momentum": 0.9, "direction": "polar"},
         _LARGE_EMBEDDINGS,
+        slow_lr=6e-4,
         of_outputs={"direction": "gradient"},
         num_steps=600,
+        measured_steps=(300, 3000),
     ),
 }
-
-
-def chosen(preset: Preset, **values: Any) -> dict[str, Any]:
-    """Return the values of arguments, and those of the preset where they were left out, or ``None``."""
-    return {
-        name: preset.options[name] if value is None else value for name, value in values.items()
-    }
 
 
 def find_preset(name: str) -> Preset:
@@ -68,3 +93,68 @@ def find_preset(name: str) -> Preset:
     if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"preset must be one of {get_args(PresetName)}, not {name!r}")
     return PRESETS[name]
+
+
+def resolve_options(
+    preset: str,
+    given: Mapping[str, Any],
+    *,
+    role: str | None = None,
+    is_output: bool = False,
+    own: Mapping[str, Any] = _NOTHING,
+) -> dict[str, Any]:
+    """Resolve the options of a parameter: default < preset < role < output < given < override.
+
+    ``None`` means "not chosen" everywhere, and leaves an option to the levels below.
+
+    Args:
+        preset: the preset's name.
+        given: the optimizer's arguments.
+        role: the parameter's role, if it is known.
+        is_output: whether it is known to be an output layer.
+        own: the parameter's own options, from an override or its param group.
+
+    Example:
+        >>> from nero.core.presets import resolve_options
+        >>> given = {"lr": None, "momentum": 0.5}
+        >>> options = resolve_options("polar", given, role="embedding", own={"lr": 0.02})
+        >>> options["lr"], options["momentum"], str(options["constraint"])
+        (0.02, 0.5, 'mean 0, norm sqrt_dim')
+        >>> resolve_options("polar", {}, role="neuron", is_output=True)["direction"]
+        'gradient'
+    """
+    found = find_preset(preset)
+    levels = (
+        Hyper._field_defaults,
+        found.options,
+        found.by_role.get(role or "", _NOTHING),
+        found.of_outputs if is_output else _NOTHING,
+        given,
+        own,
+    )
+    return {name: value for level in levels for name, value in level.items() if value is not None}
+
+
+def chosen_names(preset: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options that differ from what the preset says, where nothing tells who chose them.
+
+    Example:
+        >>> from nero.core.presets import chosen_names
+        >>> chosen_names("rows", {"lr": 0.03, "momentum": 0.5})
+        ('momentum',)
+    """
+    unchosen = resolve_options(preset, _NOTHING)
+    return tuple(
+        name for name in sorted(unchosen) if options.get(name, unchosen[name]) != unchosen[name]
+    )
+
+
+def read_rate(preset: str, lr: Any, num_steps: Any) -> Any:
+    """Return the learning rate that was chosen, by ``lr`` or by ``num_steps``; ``None`` if neither was."""
+    found = find_preset(preset)
+    if num_steps is None:
+        return None if lr is None else learning_rate("lr", lr)
+    by_length = found.rate(num_steps)
+    if lr is not None:
+        return learning_rate("lr", lr)
+    return None if found.num_steps is None else by_length

@@ -6,6 +6,7 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from nero.core.arguments import kind_of
+from nero.core.presets import find_preset
 from nero.core.warn import warn_user
 from nero.diagnostics import TurningMonitor
 from nero.optim import Nero
@@ -32,11 +33,14 @@ class NeroFactory:
 def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Return what the Trainer takes as ``optimizer_cls_and_kwargs``.
 
+    The learning rate is ``lr`` if given here, else ``args.learning_rate`` if it was set, else that of the
+    preset; the default of ``TrainingArguments``, 5e-5, is meant for AdamW and does not count. For a preset
+    whose learning rate depends on the run length, ``num_steps`` is ``args.max_steps`` if that is set; with
+    ``num_train_epochs`` the arguments don't tell the length, so give ``num_steps`` here.
+
     Args:
-        args: the training arguments: the rate is their ``learning_rate``, unless ``lr`` or ``num_steps`` is
-            given here.
-            Their default, 5e-5, is a rate for AdamW, and draws a hint. Their weight decay is not used,
-            since norms are fixed; one other than 0 draws a warning.
+        args: the training arguments. Their weight decay is not used, since norms are fixed; one other than
+            0 triggers a warning.
         options: those of [`Nero`][nero.Nero].
 
     Example:
@@ -45,6 +49,9 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
         >>> args = TrainingArguments(learning_rate=0.01, use_cpu=True, report_to=[])
         >>> nero_for(args, constraint="initial")[1]
         {'lr': 0.01, 'constraint': 'initial'}
+        >>> args = TrainingArguments(max_steps=2000, use_cpu=True, report_to=[])
+        >>> nero_for(args, preset="polar")[1]
+        {'num_steps': 2000, 'preset': 'polar'}
     """
     if not isinstance(args, TrainingArguments):
         raise TypeError(f"args must be TrainingArguments, not {kind_of(args)}: pass the Trainer's")
@@ -53,8 +60,15 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
             f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "
             "norm of every neuron; set it to 0, and to regularise, see gain_penalty"
         )
-    rate = {} if "num_steps" in options else {"lr": args.learning_rate}
-    return NeroFactory, {**rate, **options}
+    options = {name: value for name, value in options.items() if value is not None}
+    fields = args.__dataclass_fields__  # those of TRL have defaults of their own
+    has_rate = args.learning_rate != fields["learning_rate"].default
+    follows_length = find_preset(options.get("preset", "paper")).num_steps is not None
+    if "lr" not in options and has_rate:
+        return NeroFactory, {"lr": args.learning_rate, **options}
+    if not {"lr", "num_steps"} & options.keys() and follows_length and args.max_steps > 0:
+        return NeroFactory, {"num_steps": args.max_steps, **options}
+    return NeroFactory, options
 
 
 class TurningCallback(TrainerCallback):

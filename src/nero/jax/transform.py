@@ -9,9 +9,9 @@ import optax
 from jax import Array
 
 from nero.core.neurons import Neurons
-from nero.core.presets import PresetName, find_preset
+from nero.core.presets import PresetName, resolve_options
 from nero.core.spec import Hyper, finite_positive, flag, learning_rate, non_negative, unit_interval
-from nero.core.sphere import BALANCED, Sphere, as_constraint
+from nero.core.sphere import Sphere, as_constraint
 from nero.core.warn import warn_user
 from nero.jax.layouts import Layouts, find_layouts, is_nnx, named_leaves, resolve
 from nero.jax.rule import (
@@ -46,14 +46,14 @@ class NeroState(NamedTuple):
 
 def nero(
     lr: Rate | None = None,
-    beta: float | Array = 0.999,
+    beta: float | Array | None = None,
     *,
     preset: PresetName = "paper",
     momentum: float | Array | None = None,
-    bias_scale: float | Array = 0.01,
+    bias_scale: float | Array | None = None,
     constraint: Sphere | str | None = None,
-    gain_penalty: float | Array = 0.0,
-    maximize: bool = False,
+    gain_penalty: float | Array | None = None,
+    maximize: bool | None = None,
     layouts: Layouts | None = None,
 ) -> optax.GradientTransformation:
     """Turn every neuron by an angle, and keep it balanced: [`nero.Nero`][nero.Nero] for optax.
@@ -64,10 +64,11 @@ def nero(
     Args:
         lr: the angle in radians through which neurons turn at a step, or a schedule of it; 0.01 unless a
             preset says otherwise.
-        beta: averaging constant of the squared gradient norm.
-        preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero].
+        beta: averaging constant of the squared gradient norm; 0.999 by default.
+        preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero]; options left out, or ``None``,
+            follow from it.
         momentum: averaging constant of the gradient itself; that of the preset by default.
-        bias_scale: the scale of parameters without fan-in that start at zero.
+        bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
         constraint: where neurons live, as for [`nero.Nero`][nero.Nero]; balanced by default.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         maximize: maximise the objective instead of minimising it.
@@ -95,31 +96,41 @@ def nero(
         >>> [round(float(norm), 6) for norm in jnp.linalg.norm(params["Dense_0"]["kernel"], axis=0)]
         [1.0, 1.0, 1.0, 1.0]
     """
-    options = find_preset(preset).options
+    given = {
+        "lr": lr,
+        "beta": beta,
+        "momentum": momentum,
+        "bias_scale": bias_scale,
+        "constraint": None if constraint is None else as_constraint(constraint),
+        "gain_penalty": gain_penalty,
+        "maximize": maximize,
+    }
+    options = resolve_options(preset, given)
     if options["direction"] != "gradient":
         raise ValueError(
             f"preset={preset!r} turns neurons along polar directions, which nero.jax does not have yet: "
             "take preset='rows'"
         )
-    lr = options["lr"] if lr is None else lr
-    momentum = options["momentum"] if momentum is None else momentum
+    lr = options["lr"]
     if not callable(lr):
         _read(learning_rate, "lr", lr)
+    numbers = {
+        "beta": unit_interval,
+        "momentum": unit_interval,
+        "bias_scale": finite_positive,
+        "gain_penalty": non_negative,
+    }
     hyper = Hyper(
-        beta=_read(unit_interval, "beta", beta),
-        momentum=_read(unit_interval, "momentum", momentum),
-        bias_scale=_read(finite_positive, "bias_scale", bias_scale),
-        gain_penalty=_read(non_negative, "gain_penalty", gain_penalty),
-        maximize=flag("maximize", maximize),
+        **{name: _read(reader, name, options[name]) for name, reader in numbers.items()},
+        maximize=flag("maximize", options["maximize"]),
     )
-    chosen = None if constraint is None else as_constraint(constraint)
     # An nnx module is read now, so that nothing holds on to it.
     layouts = find_layouts(layouts) if is_nnx(layouts) else layouts
 
     def plan_for(params: Any) -> dict[str, tuple[Neurons, Hyper]]:
         plan = {}
         for path, neurons in resolve(params, layouts).items():
-            sphere = _sphere_of(neurons, chosen, preset)
+            sphere = resolve_options(preset, given, role=neurons.role)["constraint"]
             plan[path] = neurons, hyper._replace(constraint=sphere).for_neurons(neurons)
         return plan
 
@@ -128,7 +139,8 @@ def nero(
             find_layouts(params)  # says what is guessed
         plan, leaves = plan_for(params), named_leaves(params)
         _warn_unbalanced(leaves, plan)
-        has_penalty = not isinstance(gain_penalty, Array) and gain_penalty > 0
+        penalty = hyper.gain_penalty
+        has_penalty = not isinstance(penalty, Array) and penalty > 0
         if has_penalty and all(neurons.role != "gain" for neurons, _ in plan.values()):
             warn_user("gain_penalty has no effect: no parameter has the role gain")
         made = {path: initial_state(leaf, *plan[path]) for path, leaf in leaves.items()}
@@ -182,21 +194,15 @@ def project(
     """
     if layouts is None or is_nnx(layouts):
         layouts = find_layouts(params if layouts is None else layouts)
-    chosen = None if constraint is None else as_constraint(constraint)
+    given = {"constraint": None if constraint is None else as_constraint(constraint)}
     new = []
     found = resolve(params, layouts)
     for path, leaf in named_leaves(params).items():
         neurons = found[path]
-        sphere = _sphere_of(neurons, chosen, preset).for_fan_in(neurons.fan_in)
+        sphere = resolve_options(preset, given, role=neurons.role)["constraint"]
+        sphere = sphere.for_fan_in(neurons.fan_in)
         new.append(project_array(leaf, neurons=neurons, constraint=sphere))
     return jax.tree.unflatten(jax.tree.structure(params), new)
-
-
-def _sphere_of(neurons: Neurons, chosen: Sphere | None, preset: PresetName) -> Sphere:
-    if chosen is not None:
-        return chosen
-    by_role: Sphere = find_preset(preset).by_role.get(neurons.role, {}).get("constraint", BALANCED)
-    return by_role
 
 
 def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:

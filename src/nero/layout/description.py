@@ -8,8 +8,8 @@ from torch import nn
 
 from nero.core.arguments import check_real
 from nero.core.neurons import NEURON_ROLES
-from nero.core.presets import PresetName, find_preset
-from nero.core.spec import STATE, Hyper, learning_rate
+from nero.core.presets import PresetName, find_preset, read_rate, resolve_options
+from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
 from nero.layout.groups import Overrides, resolve
 from nero.layout.infer import NamedLayout
@@ -117,15 +117,18 @@ def describe(
         raise TypeError(
             f"describe got an unknown option {name!r}; the options are {', '.join(known)}"
         )
-    learning_rate("lr", options.get("lr", 0.0))
-    chosen = find_preset(preset)
-    given = options if constraint is None else {**options, "constraint": constraint}
-    defaults = {**Hyper._field_defaults, **chosen.options}
-    of_outputs = {} if "direction" in options else chosen.of_outputs
-    rows = [
-        _row(found, {**defaults, **chosen.by_role.get(found.layout.role, {}), **given, **own})
-        for found, _, own in resolve(model, overrides, example, of_outputs)
-    ]
+    read_rate(preset, options.get("lr"), options.get("num_steps"))
+    given = {name: value for name, value in options.items() if name in Hyper._fields}
+    given["constraint"] = constraint
+    has_own = {name for name, value in given.items() if value is not None}
+    marks = {} if find_preset(preset).of_outputs.keys() <= has_own else {"is_output": True}
+    rows = []
+    for found, _, own in resolve(model, overrides, example, marks):
+        is_output = bool(own.pop("is_output", False))
+        role = found.layout.role
+        rows.append(
+            _row(found, resolve_options(preset, given, role=role, is_output=is_output, own=own))
+        )
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
     return Description(tuple(rows), sum(p.numel() for p in params), adam_state_bytes)

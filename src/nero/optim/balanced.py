@@ -10,14 +10,14 @@ from torch.optim import Optimizer
 
 from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
-from nero.core.sphere import Sphere, as_constraint, neuron_norm
+from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, check_groups, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_, ranks_share
-from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
+from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
 
 
 class _Delegated:
@@ -70,7 +70,7 @@ class Balanced(Optimizer):
     grad_scale = _Delegated()
     found_inf = _Delegated()
 
-    def __init__(self, optimizer: Optimizer, constraint: Sphere | str = DEFAULT) -> None:
+    def __init__(self, optimizer: Optimizer, constraint: Sphere | str | None = None) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(
                 f"Balanced wraps an optimizer, not {kind_of(optimizer)}: build one first, such as "
@@ -85,7 +85,7 @@ class Balanced(Optimizer):
             raise ValueError("this optimizer is wrapped by another Balanced already: use that one")
         # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimiser's.
         self.optimizer = optimizer
-        self.constraint = as_constraint(constraint)
+        self._chosen = None if constraint is None else as_constraint(constraint)
         _check_groups(optimizer.param_groups)
         if not isinstance(optimizer, RelativeOptimizer):  # which warns by itself
             warn_untrainable(optimizer.param_groups)
@@ -140,14 +140,25 @@ class Balanced(Optimizer):
         return getattr(self.optimizer, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer, "constraint": self.constraint}
+        return {"optimizer": self.optimizer, "_chosen": self._chosen}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.optimizer = state["optimizer"]
+        self._chosen = state["_chosen"] if "_chosen" in state else state["constraint"]
         self._attach()
 
     def __repr__(self) -> str:
         return f"Balanced({self.constraint}) of {self.optimizer!r}"
+
+    @property
+    def constraint(self) -> Sphere:
+        """The constraint of groups that have none of their own."""
+        return BALANCED if self._chosen is None else self._chosen
+
+    @property
+    def _unchosen(self) -> Sphere | None:
+        """That constraint if nobody chose it."""
+        return BALANCED if self._chosen is None else None
 
     def _attach(self) -> None:
         self._watch = LoadWatch()
@@ -159,7 +170,7 @@ class Balanced(Optimizer):
         return as_constraint(group.get("constraint", self.constraint))
 
     def _project_groups(self, groups: list[dict[str, Any]]) -> None:
-        warn_if_trained(layers_of(groups, self.constraint))
+        warn_if_trained(layers_of(groups, self._unchosen))
         for group in groups:
             for param in filter(_is_trainable, group["params"]):
                 neurons = neurons_from_options(group, param.shape)
@@ -170,7 +181,7 @@ class Balanced(Optimizer):
     @torch.no_grad()
     def _before_step(self) -> None:
         if not torch.compiler.is_compiling():
-            self._watch.before_step(self.param_groups, self.constraint)
+            self._watch.before_step(self.param_groups, self._unchosen)
         # Once: measured before every step, the rounding of each would add to the last. In the group, so
         # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.
         for group in self.param_groups:

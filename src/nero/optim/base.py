@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nero.core.neurons import LayoutError, Neurons, neurons_from_options
+from nero.core.neurons import LAYOUT_KEYS, LayoutError, Neurons, neurons_from_options
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
@@ -18,6 +18,7 @@ from nero.core.update import Places, Update
 from nero.layout import Overrides
 from nero.layout.arrival import model_of, with_layouts
 from nero.layout.groups import grouped, resolve
+from nero.optim.advice import warn_of_new_momentum
 from nero.optim.checkpoint import (
     check_groups,
     check_mapping,
@@ -26,7 +27,9 @@ from nero.optim.checkpoint import (
     matched_by_name,
     merged_group,
     named_by_order,
+    restart_statistics_,
     restored_state,
+    warn_of_restart,
     warn_of_roles,
 )
 from nero.optim.checks import (
@@ -107,12 +110,15 @@ class RelativeOptimizer(Optimizer):
         self._resolved: dict[int, Resolved] = {}  # by position
         self._options: dict[int, tuple[list[Any], Any]] = {}  # as last read, by group
         self._names: tuple[str, ...] = ()
+        self._lr_copies: list[Tensor] = []
+        self._grown: list[str] = []
         model = model_of(params)
         if model is not None:
             check_overrides(overrides, defaults)
             if model is not params:
                 self._names = tuple(name for name, _ in model.named_parameters())
-        groups = as_groups(params, overrides, example, self._options_of_outputs(defaults))
+        marks = _IS_OUTPUT if self._marks_outputs(defaults) else {}
+        groups = as_groups(params, overrides, example, marks)
         self._is_building = True
         with advice_to_torchs_errors():
             super().__init__(groups, defaults)
@@ -161,17 +167,25 @@ class RelativeOptimizer(Optimizer):
     def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
         """Change, in place, a parameter that the optimiser has not seen before."""
 
-    def _options_of_outputs(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return options that output layers have unless an override says otherwise."""
-        return {}
+    def _marks_outputs(self, defaults: Mapping[str, Any]) -> bool:
+        """Whether output layers get options of their own, so that groups must tell them apart."""
+        return False
 
-    def _role_options(self, group: Group) -> Mapping[str, Any]:
-        """Return options that parameters of a group's role have unless it says otherwise."""
-        return {}
+    def _with_options(self, group: Group, is_output: bool) -> Group:
+        """Return a new group with all its options, as they follow from what was chosen and its role."""
+        return group
+
+    def _statistics_of(self, group: Group, param: Tensor) -> Any:
+        """Return what the running statistics are of: if loading changes it, they start again."""
+        return None
 
     def _check_group(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid; fill in what it leaves open."""
-        group["lr"] = read_lr(group["lr"])
+        lr = group["lr"]
+        group["lr"] = read_lr(lr)
+        if isinstance(lr, Tensor) and lr is self.defaults["lr"]:
+            self._lr_copies.append(group["lr"])
+            self._lr_version = lr._version
         self._read_options(group)
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
@@ -188,10 +202,10 @@ class RelativeOptimizer(Optimizer):
         is_group = isinstance(param_group, Mapping)
         try:
             # Everything is checked before anything is projected.
-            of_outputs = self._options_of_outputs(self.defaults)
-            for part in with_layouts([param_group], of_outputs) if is_group else [param_group]:
+            marks = _IS_OUTPUT if self._marks_outputs(self.defaults) else {}
+            for part in with_layouts([param_group], marks) if is_group else [param_group]:
                 if is_group:
-                    part = {**self._role_options(part), **part}
+                    part = self._with_options(*_without_mark(part))
                 with advice_to_torchs_errors():
                     super().add_param_group(named_like(self.param_groups, part))
                 group = self.param_groups[-1]
@@ -242,6 +256,8 @@ class RelativeOptimizer(Optimizer):
         position = 0
         is_traced = torch.compiler.is_compiling()
         num_known = 0 if is_traced else len(self.state)
+        if self._lr_copies and not is_traced:
+            self._follow_lr()
         for group in self.param_groups:
             options, lr = self._group_options(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
@@ -256,8 +272,23 @@ class RelativeOptimizer(Optimizer):
                 position += 1
         if not is_traced and len(self.state) > num_known:
             self._forget_swapped()  # some came, so others may have left
+        if self._grown and not is_traced:
+            warn_of_new_momentum(self._grown[0])
+            self._grown.clear()
         self._update(updates)
         return loss
+
+    def _follow_lr(self) -> None:
+        """Copy the tensor given as ``lr`` into the groups if its owner has written to it since.
+
+        Each group has a copy: if they shared one tensor, ``group["lr"] *= 0.1`` in a loop over groups would
+        multiply it once per group.
+        """
+        lr = self.defaults["lr"]
+        if lr._version != self._lr_version:
+            self._lr_version = lr._version
+            for copy in self._lr_copies:
+                copy.copy_(lr)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the parameters that are in the groups now.
@@ -293,13 +324,15 @@ class RelativeOptimizer(Optimizer):
 
         def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
             check_state_dict(state_dict)
-            saved = named_by_order(state_dict["param_groups"], self._names)
-            saved = matched_by_name(saved, self.param_groups)
+            named = named_by_order(state_dict["param_groups"], self._names)
+            owners = {key: group for group in named for key in group["params"]}
+            saved = matched_by_name(named, self.param_groups)
             check_origin(saved, state_dict["state"], type(self))
             check_groups(saved, self.param_groups)
             pairs = [*zip(self.param_groups, saved, strict=True)]
             warn_of_roles(pairs)
-            merged = [merged_group(group, saved_group) for group, saved_group in pairs]
+            merged = [self._merged(group, saved_group) for group, saved_group in pairs]
+            restarted: list[str] = []
             # Made before anything changes, so that a checkpoint that does not fit leaves no trace.
             for group, options in zip(self.param_groups, merged, strict=True):
                 self._check_group(options)
@@ -310,6 +343,12 @@ class RelativeOptimizer(Optimizer):
                         states[param] = restored_state(
                             fresh, kept, self.state_specs, name, type(self)
                         )
+                        layout = {k: v for k, v in options.items() if k in LAYOUT_KEYS}
+                        was = self._statistics_of({**layout, **owners[key]}, param)
+                        if was != self._statistics_of(options, param):
+                            restart_statistics_(states[param])
+                            restarted.append(f"{name} ({was})")
+            warn_of_restart(restarted)
             return {**state_dict, "param_groups": merged}
 
         hooks = [
@@ -324,8 +363,13 @@ class RelativeOptimizer(Optimizer):
             for hook in hooks:
                 hook.remove()
 
+    def _merged(self, group: Group, saved: Group) -> Group:
+        """Return a group of a checkpoint as it goes on here."""
+        return merged_group(group, saved)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._resolved, self._options, self._names = {}, {}, ()
+        self._lr_copies, self._grown = [], []
         super().__setstate__(state)
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -399,6 +443,7 @@ class RelativeOptimizer(Optimizer):
         """
         specs = self.state_specs
         missing = [key for key in known.state_keys if key not in state]
+        self._grown += [name for key in missing if specs[key].shape == "per element"]
         for key in missing:
             if specs[key].initial is not None:
                 raise ValueError(
@@ -459,6 +504,15 @@ class RelativeOptimizer(Optimizer):
             else:
                 state[key] = torch.zeros(neurons.state_shape, dtype=dtype, device=param.device)
         return state
+
+
+_IS_OUTPUT = MappingProxyType({"is_output": True})
+"""What tells the groups of output layers apart until their options are resolved."""
+
+
+def _without_mark(group: Group) -> tuple[Group, bool]:
+    marks = _IS_OUTPUT.keys()
+    return {k: v for k, v in group.items() if k not in marks}, marks <= group.keys()
 
 
 def as_groups(

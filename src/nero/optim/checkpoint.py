@@ -177,11 +177,24 @@ def merged_group(present: Group, saved: Group) -> Group:
     """Return a saved group with the present layout, and with present options where it has none."""
     own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
     layout = {key: own[key] for key in LAYOUT_KEYS}
-    merged = {**own, **saved, **layout}
-    if "constraint" in own and as_constraint(merged["constraint"]) == own["constraint"]:
-        # The same object, by which an optimiser knows that nobody chose it.
-        merged["constraint"] = own["constraint"]
-    return merged
+    return {**own, **saved, **layout}
+
+
+def restart_statistics_(state: dict[str, Tensor]) -> None:
+    """Let a parameter's running norm start again, as at its first step; in place."""
+    for key in ("step", "exp_avg_norm"):
+        state[key] = torch.zeros_like(state[key])
+
+
+def warn_of_restart(restarted: Sequence[str]) -> None:
+    """Say of which parameters the running norm starts again."""
+    if restarted:
+        more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
+        warn_user(
+            f"{restarted[0]}{more}: saved with another direction than here, so the running norm starts "
+            "again; build the optimizer as it was built then, with the same preset, example and overrides, "
+            "to resume exactly"
+        )
 
 
 def restored_state(

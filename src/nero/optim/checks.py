@@ -19,11 +19,6 @@ from nero.layout.arrival import known_outputs
 from nero.layout.groups import override_pairs
 from nero.layout.marks import is_seen
 
-MAX_USUAL_RAD = 1.0
-"""Beyond this angle per step a neuron forgets where it was."""
-MIN_USUAL_RAD = 1e-4
-"""Below this angle per step a neuron needs ten thousand steps for one radian."""
-
 
 def read_lr(lr: float | Tensor) -> float | Tensor:
     """Read a learning rate: a non-negative number, or a one-element tensor of the group's own."""
@@ -179,17 +174,6 @@ def warn_no_foreach(foreach: bool | None) -> None:
         )
 
 
-def warn_far(lr: float | Tensor) -> None:
-    """Warn of a learning rate that was meant for an optimiser whose rate is not an angle."""
-    if isinstance(lr, Tensor) and lr.device.type != "cpu":
-        return  # reading it would wait for the device
-    if float(lr) > MAX_USUAL_RAD:
-        warn_user(
-            f"lr={float(lr):g} turns neurons by about {float(lr):g} rad per step, further than training "
-            "can use: Nero's lr is an angle; use 0.01"
-        )
-
-
 def warn_maybe_output(
     groups: Sequence[Mapping[str, Any]], model: nn.Module | None, preset: str
 ) -> None:
@@ -221,22 +205,6 @@ def warn_maybe_output(
             "makes logits too large. Pass example=, what the model is called with, to Nero, or to "
             "nero.annotate if you pass parameters, so that it is seen",
             LayoutWarning,
-        )
-
-
-def warn_slow(groups: Sequence[Mapping[str, Any]]) -> None:
-    """Warn if even the fastest group has a rate that was meant for Adam, as trainers hand it over.
-
-    Asked once, when the optimiser is built: schedulers and checkpoints may have small rates later.
-    """
-    rates = [group["lr"] for group in groups]
-    if any(isinstance(lr, Tensor) and lr.device.type != "cpu" for lr in rates):
-        return  # reading it would wait for the device
-    fastest = max(map(float, rates), default=0.0)
-    if 0 < fastest < MIN_USUAL_RAD:
-        warn_user(
-            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too little to train with: it "
-            "looks like a rate for Adam, but Nero's lr is an angle; use 0.01, or 1e-3 to fine-tune"
         )
 
 

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from nero.backends import backend_name, new_backends, operator, plain, why_not_fused
 from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
-from nero.core.presets import PresetName, chosen, find_preset
+from nero.core.presets import (
+    CHOSEN,
+    PresetName,
+    chosen_names,
+    find_preset,
+    read_rate,
+    resolve_options,
+)
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import (
     STATE,
@@ -25,11 +32,13 @@ from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.arrival import model_of
+from nero.optim.advice import advise_on_lr, advise_on_num_steps, warn_of_other_preset
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
-from nero.optim.checks import name_at, warn_far, warn_maybe_output, warn_no_foreach, warn_slow
+from nero.optim.checks import name_at, warn_maybe_output, warn_no_foreach
 from nero.optim.polar import along_polar
 from nero.optim.projection import project_param_
-from nero.optim.trained import DEFAULT, LoadWatch, layers_of, warn_if_trained
+from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
+from nero.tables import aligned
 
 
 class Nero(RelativeOptimizer):
@@ -57,12 +66,13 @@ class Nero(RelativeOptimizer):
         lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
             AdamW moves every weight by about its rate, which turns a neuron of root-mean-square weight s by
             about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
-        beta: averaging constant of the squared gradient norm.
+        beta: averaging constant of the squared gradient norm; 0.999 by default.
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
-            layers. Arguments that are given, and are not ``None``, win over it.
+            layers. Arguments that you give win over it; ``None`` means "not chosen" for every option.
         num_steps: how many steps the run will take. The rate of ``"polar"`` is then 0.03 times the cube
-            root of 600 / num_steps, as runs of 300 to 3,000 steps wanted it; other presets have one rate.
+            root of 600 / num_steps, measured on runs of 300 to 3,000 steps: outside of them you get a
+            warning. Other presets have one learning rate.
         momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
             along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
             costs a state of the parameter's size.
@@ -72,15 +82,16 @@ class Nero(RelativeOptimizer):
         direction: what neurons turn along: their row of the ``"gradient"`` or of its average, or the row
             of the ``"polar"`` factor of all of their layer, as Muon has it. That leaves embeddings out, and
             costs five rounds of matrix products.
-        bias_scale: the scale of parameters without fan-in that start at zero.
+        bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
             balanced, with a warning if the weights look trained.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
-            `num_skipped`, ``"raise"`` before anything changes, or ``"propagate"``. Where parameters are
-            sharded, all ranks raise or none, by one small all-reduce per process group and step. Parameters
-            that are not sharded are assumed to have equal gradients on all ranks, as DDP leaves them.
+            `num_skipped` (the default), ``"raise"`` before anything changes, or ``"propagate"``. Where
+            parameters are sharded, all ranks raise or none, by one small all-reduce per process group and
+            step. Parameters that are not sharded are assumed to have equal gradients on all ranks, as DDP
+            leaves them.
         maximize: maximise the objective instead of minimising it.
         stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
             nearest, which at small ``lr`` loses most of an update.
@@ -105,7 +116,6 @@ class Nero(RelativeOptimizer):
         True
     """
 
-    _has_own_direction = False
     state_specs = STATE
     option_names = (*Hyper._fields, "fused", "weight_decay")
     option_hints: ClassVar = {
@@ -124,20 +134,20 @@ class Nero(RelativeOptimizer):
         self,
         params: Params,
         lr: float | Tensor | None = None,
-        beta: float = 0.999,
+        beta: float | None = None,
         *,
         preset: PresetName = "paper",
         num_steps: int | None = None,
         momentum: float | None = None,
-        momentum_dtype: MomentumDtype | torch.dtype = "float32",
+        momentum_dtype: MomentumDtype | torch.dtype | None = None,
         direction: Direction | None = None,
-        bias_scale: float = 0.01,
+        bias_scale: float | None = None,
         constraint: Sphere | str | None = None,
-        gain_penalty: float = 0.0,
-        nonfinite: Nonfinite = "skip",
-        maximize: bool = False,
-        stochastic_rounding: bool = False,
-        seed: int = 0,
+        gain_penalty: float | None = None,
+        nonfinite: Nonfinite | None = None,
+        maximize: bool | None = None,
+        stochastic_rounding: bool | None = None,
+        seed: int | None = None,
         overrides: Overrides = (),
         example: Any = None,
         weight_decay: float = 0.0,
@@ -148,36 +158,36 @@ class Nero(RelativeOptimizer):
         warn_no_foreach(foreach)
         if isinstance(beta, tuple | list):
             raise TypeError(f"beta must be a number, not {beta!r}: {self.option_hints['betas']}")
-        found = find_preset(preset)
-        own_lr = found.rate(num_steps)
-        if num_steps is not None and (lr is not None or found.num_steps is None):
-            why = "lr was given, too" if lr is not None else f"preset={preset!r} has one rate"
-            warn_user(f"num_steps={num_steps} has no effect: {why}; leave out one of them")
-        lr = own_lr if lr is None else lr
-        defaults = {
-            **chosen(found, lr=lr, momentum=momentum, direction=direction),
-            "preset": preset,
+        given = {
+            "lr": read_rate(preset, lr, num_steps),
             "beta": beta,
+            "momentum": momentum,
             "momentum_dtype": momentum_dtype,
+            "direction": direction,
             "bias_scale": bias_scale,
-            "constraint": DEFAULT if constraint is None else constraint,
+            "constraint": None if constraint is None else as_constraint(constraint),
             "gain_penalty": gain_penalty,
             "nonfinite": nonfinite,
             "maximize": maximize,
             "stochastic_rounding": stochastic_rounding,
             "seed": seed,
-            "weight_decay": weight_decay,
+        }
+        advise_on_num_steps(preset, lr, num_steps)
+        defaults = {
+            **resolve_options(preset, given),
+            "preset": preset,
+            CHOSEN: tuple(sorted(name for name, value in given.items() if value is not None)),
+            "weight_decay": 0.0 if weight_decay is None else weight_decay,
             "foreach": foreach,
             "fused": fused,
         }
-        self._has_own_direction = direction is not None
         self._reset()
         model = model_of(params)  # before its parameters are taken
         super().__init__(params, defaults, overrides, example, unknown=unknown)
         self._warn_without_outputs()
-        if example is None and found.by_role and constraint is None:
+        if example is None and find_preset(preset).by_role and constraint is None:
             warn_maybe_output(self.param_groups, model, preset)
-        warn_slow(self.param_groups)
+        advise_on_lr(self.param_groups, preset)
         if not any(group["momentum"] for group in self.param_groups) and any(
             group["momentum_dtype"] == "bfloat16" for group in self.param_groups
         ):
@@ -210,12 +220,30 @@ class Nero(RelativeOptimizer):
             return total_count(counts)
         return sum(int(count) for _, _, count in counts)
 
+    def __repr__(self) -> str:
+        """Return one line per param group: what it holds, and the options that act on it."""
+        rows = [("group", "role", "parameters", "weights", "lr", "constraint", "options")]
+        for index, group in enumerate(self.param_groups):
+            params = group["params"]
+            first = neurons_from_options(group, params[0].shape) if params else None
+            hyper = Hyper.read(group)
+            hyper = hyper.for_neurons(first) if first is not None else hyper
+            others = [
+                f"{name}={value}"
+                for name, value in hyper._asdict().items()
+                if name != "constraint" and value != Hyper._field_defaults[name]
+            ]
+            sizes = f"{len(params):,}", f"{sum(param.numel() for param in params):,}"
+            role, lr = group["role"] or "by shape", f"{float(group['lr']):g}"
+            rows.append((f"{index}", role, *sizes, lr, str(hyper.constraint), ", ".join(others)))
+        table = aligned(rows, left=(0, 1, 5, 6))
+        return f"Nero(preset={self.defaults['preset']!r})\n{table}"
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._reset()
         if "defaults" in state:  # of a pickle, which may be older than an option
             defaults = {**Hyper._field_defaults, "preset": "paper", **state["defaults"]}
-            if defaults["constraint"] == DEFAULT:
-                defaults["constraint"] = DEFAULT  # itself, which tells it from a choice
+            defaults.setdefault(CHOSEN, chosen_names(defaults["preset"], defaults))
             state = {**state, "defaults": defaults}
         super().__setstate__(state)
 
@@ -250,15 +278,14 @@ class Nero(RelativeOptimizer):
                 "the fastest implementation that there is"
             )
 
-    def _options_of_outputs(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        of_outputs = find_preset(defaults["preset"]).of_outputs
-        return {} if self._has_own_direction else of_outputs
+    def _marks_outputs(self, defaults: Mapping[str, Any]) -> bool:
+        return not find_preset(defaults["preset"]).of_outputs.keys() <= {*defaults[CHOSEN]}
 
     def _warn_without_outputs(self) -> None:
-        of_outputs = self._options_of_outputs(self.defaults)
+        of_outputs = find_preset(self.defaults["preset"]).of_outputs
         layers = [group for group in self.param_groups if group["role"] in (None, "neuron")]
         is_known = any(of_outputs.items() <= group.items() for group in layers)
-        if of_outputs and layers and not is_known:
+        if self._marks_outputs(self.defaults) and layers and not is_known:
             told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
             warn_user(
                 f"no output layer is known, which preset={self.defaults['preset']!r} would give {told}; "
@@ -266,23 +293,70 @@ class Nero(RelativeOptimizer):
                 LayoutWarning,
             )
 
-    def _role_options(self, group: Group) -> Mapping[str, Any]:
+    def _with_options(self, group: Group, is_output: bool) -> Group:
         preset = self.defaults["preset"]
         if group.get("preset", preset) != preset:
             raise ValueError(
                 f"a group has preset={group['preset']!r}, but a preset is for the whole optimizer, and "
                 f"this one has {preset!r}; set the options of the group themselves"
             )
-        options = dict(find_preset(preset).by_role.get(group.get("role") or "", {}))
-        if self.defaults["constraint"] is not DEFAULT:
-            options.pop("constraint", None)
-        return options
+        given = {name: self.defaults[name] for name in self.defaults[CHOSEN]}
+        own = {name: group[name] for name in ("lr", *Hyper._fields) if group.get(name) is not None}
+        options = resolve_options(
+            preset, given, role=group.get("role"), is_output=is_output, own=own
+        )
+        left = {name: value for name, value in group.items() if name not in options}
+        return {**left, **options, CHOSEN: tuple(sorted({*given, *own}))}
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a param group; options that it leaves out, or has as ``None``, follow from its roles."""
+        start = len(self.param_groups)
+        super().add_param_group(param_group)
+        if not self._is_building:
+            advise_on_lr(self.param_groups[start:], self.defaults["preset"])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
+
+        Parameters are matched by name where both sides have names, and by position otherwise. The layout
+        comes from the model that is being trained, everything else from the checkpoint, which also decides
+        what groups added later get. Options missing from an older checkpoint keep their present values.
+        """
+        super().load_state_dict(state_dict)
+        presets = {group["preset"] for group in self.param_groups}
+        if len(presets) == 1:
+            self._adopt(*presets)
+
+    def _adopt(self, preset: PresetName) -> None:
+        """Let groups that are added later get what the loaded groups have."""
+        if preset != self.defaults["preset"]:
+            warn_of_other_preset(preset, self.defaults["preset"])
+        given = {}
+        for name in [*Hyper._fields, "lr"]:
+            key = "initial_lr" if name == "lr" and "initial_lr" in self.param_groups[0] else name
+            values = [g.get(key) for g in self.param_groups if name in g[CHOSEN]]
+            if len(values) == len(self.param_groups) and all(v == values[0] for v in values):
+                given[name] = values[0]
+        self.defaults.update(
+            resolve_options(preset, given), preset=preset, chosen=(*sorted(given),)
+        )
+
+    def _merged(self, group: Group, saved: Group) -> Group:
+        merged = super()._merged(group, saved)
+        if saved.get("role", group["role"]) != group["role"] and group["params"]:
+            saved = {**group, **saved}
+            # An embedding's direction="polar" had no effect then, and must not begin to have one.
+            merged["direction"] = self._statistics_of(saved, group["params"][0])
+        return merged
+
+    def _statistics_of(self, group: Group, param: Tensor) -> Any:
+        options = Hyper.read({**Hyper._field_defaults, **group})
+        return options.for_neurons(neurons_from_options(group, param.shape)).direction
 
     def _check_group(self, group: Group) -> None:
         group["constraint"] = as_constraint(group["constraint"])
         group["momentum_dtype"] = momentum_dtype_name("momentum_dtype", group["momentum_dtype"])
         super()._check_group(group)
-        warn_far(group["lr"])
 
     def _options_of(self, group: Group) -> Hyper:
         if group["fused"] is not None:

@@ -11,30 +11,22 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from nero.core.neurons import neurons_from_options
-from nero.core.presets import PRESETS
 from nero.core.sharding import to_local
-from nero.core.sphere import Sphere, project
+from nero.core.sphere import Sphere, as_constraint, is_balanced, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
 from nero.core.warn import warn_user
+from nero.optim.advice import is_chosen
 from nero.optim.projection import ranks_share
 
 Group: TypeAlias = Mapping[str, Any]
 
-DEFAULT = Sphere()
-_OF_PRESETS = [
-    options["constraint"]
-    for preset in PRESETS.values()
-    for options in preset.by_role.values()
-    if "constraint" in options
-]
-"""The constraint of whoever chose none: equal to `BALANCED`, but another object, so that a choice shows."""
 MIN_CHANGE = 0.1  # by less, relatively, rounded and averaged weights are off the constraint
 MIN_LAYERS = 4  # of a child that is judged by itself
 NUM_PICKS, NUM_CHILDREN = 21, 5
@@ -51,6 +43,8 @@ class Layer:
     weight: Tensor
     """What this rank holds of the parameter, viewed so that `fan_in_dims` applies."""
     fan_in_dims: tuple[int, ...]
+    constraint: Sphere
+    """Where its neurons will be projected to."""
 
     def rows(self, num_rows: int, num_columns: int) -> Tensor:
         """Return evenly spaced neurons, and the first weights of each, as a matrix on the CPU."""
@@ -68,11 +62,6 @@ class Layer:
         return weight.flatten(len(neuron_dims)).flatten(0, -2).cpu()
 
 
-def _is_default(constraint: Any) -> bool:
-    """Whether nobody chose it: it is what an optimiser has by default, or a preset brings along."""
-    return any(constraint is one for one in (DEFAULT, *_OF_PRESETS))
-
-
 def layers_of(
     groups: Iterable[Group], constraint: Sphere | None = None, *, known: Container[Tensor] = ()
 ) -> list[Layer]:
@@ -87,7 +76,8 @@ def layers_of(
     """
     layers = []
     for group in groups:
-        if not _is_default(group.get("constraint", constraint)):
+        sphere = group.get("constraint", constraint)
+        if sphere is None or is_chosen(group, "constraint"):
             continue
         names = group.get("param_names") or [""] * len(group["params"])
         for name, param in zip(names, group["params"], strict=True):
@@ -99,7 +89,9 @@ def layers_of(
             weight = neurons.view(to_local(param))
             size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
             if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
-                layers.append(Layer(name, param, weight, neurons.fan_in_dims))
+                layers.append(
+                    Layer(name, param, weight, neurons.fan_in_dims, as_constraint(sphere))
+                )
     return layers
 
 
@@ -110,17 +102,24 @@ def warn_if_trained(layers: Sequence[Layer]) -> bool:
     Returns:
         Whether it did.
     """
-    change_of, is_trained = cache(_change), cache(_is_trained)
+    projected = cache(_projected)
+    score = cache(lambda layer: training_score(layer.rows(*BLOCK)))
+
+    def is_trained(layer: Layer) -> bool:
+        return projected(layer).is_on_a_sphere or score(layer) > THRESHOLD
+
     for part, members in _parts(layers) if layers else ():
-        off = [layer for layer in _picks(members) if _ratio(change_of(layer)) > MIN_CHANGE]
+        off = [layer for layer in _picks(members) if projected(layer).ratio > MIN_CHANGE]
         # Most of the weights and most of the layers: a large table of sinusoids is no trained network.
         if all(2 * sum(map(is_trained, each)) > len(each) for each in (off, {*off})):
-            total = [sum(each) for each in zip(*map(change_of, off), strict=True)]
+            changed = sum(projected(layer).change_sq for layer in off)
+            total = _Projected(changed, sum(projected(layer).size_sq for layer in off))
+            spheres = " or ".join(dict.fromkeys(str(layer.constraint) for layer in off))
             warn_user(
-                f"{part} look trained, and the default constraint changes them by {_ratio(total):.0%}: "
-                'it projects every neuron to mean zero and norm one. Pass constraint="initial" to '
-                'fine-tune them, which changes nothing now, or constraint="balanced" to project them '
-                "anyway"
+                f"{part} look trained, and the default constraint changes them by {total.ratio:.0%}: "
+                f'it projects every neuron to {spheres}. Pass constraint="initial" to '
+                "fine-tune them, which changes nothing now, or the constraint you want, such as "
+                'constraint="balanced", to project them anyway'
             )
             return True
     return False
@@ -177,17 +176,27 @@ def _picks(layers: Sequence[Layer]) -> list[Layer]:
     return [layers[i] for i in torch.searchsorted(ends, places, right=True).tolist()]
 
 
-def _ratio(change: Sequence[float]) -> float:
-    return math.sqrt(change[0] / change[1]) if change[1] else 0.0
+class _Projected(NamedTuple):
+    """What projection would do to some whole rows of a layer."""
+
+    change_sq: float
+    """Mean square of the change."""
+    size_sq: float
+    """Mean square of the weights."""
+    is_on_a_sphere: bool = False
+    """Whether all neurons have mean zero and the same norm, as Nero leaves them: no fresh weights do."""
+
+    @property
+    def ratio(self) -> float:
+        return math.sqrt(self.change_sq / self.size_sq) if self.size_sq else 0.0
 
 
-def _change(layer: Layer) -> tuple[float, float]:
-    """Return the mean squares of what projection changes, and of the weights, from some whole rows."""
+def _projected(layer: Layer) -> _Projected:
     fan_in = math.prod(layer.weight.shape[d] for d in layer.fan_in_dims)
-    rows = layer.rows(min(16, NUM_NUMBERS // fan_in), fan_in).double()
-    changed = project(rows, fan_in_dims=(1,), constraint=DEFAULT) - rows
-    return changed.square().mean().item(), rows.square().mean().item()
-
-
-def _is_trained(layer: Layer) -> bool:
-    return training_score(layer.rows(*BLOCK)) > THRESHOLD
+    rows = layer.rows(min(16, NUM_NUMBERS // fan_in), fan_in)
+    norm = torch.linalg.vector_norm(rows.double(), dim=1).median().item()
+    is_on_a_sphere = norm > 0 and is_balanced(rows, fan_in_dims=(1,), constraint=Sphere(norm)).all()
+    rows = rows.double()
+    change = project(rows, fan_in_dims=(1,), constraint=layer.constraint) - rows
+    sizes = change.square().mean().item(), rows.square().mean().item()
+    return _Projected(*sizes, bool(is_on_a_sphere))

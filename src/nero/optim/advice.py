@@ -1,0 +1,87 @@
+"""Hints about choices that are valid but probably not meant, each given once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from nero.core.presets import CHOSEN, find_preset
+from nero.core.warn import warn_user
+
+MAX_USUAL_RAD = 1.0
+"""Beyond this angle per step a neuron forgets where it was."""
+
+
+def advise_on_lr(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
+    """Warn about a learning rate meant for an optimizer whose learning rate is not an angle.
+
+    Called when groups are added, not when they step: schedulers and checkpoints may have small rates later.
+
+    Args:
+        groups: param groups, all judged together: some may well be slow.
+        preset: the optimizer's preset.
+    """
+    found = find_preset(preset)
+    rates = [group["lr"] for group in groups]
+    if any(isinstance(lr, Tensor) and lr.device.type != "cpu" for lr in rates):
+        return  # reading it would wait for the device
+    fastest = max(map(float, rates), default=0.0)
+    if fastest > MAX_USUAL_RAD:
+        warn_user(
+            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, further than training "
+            f"can use: Nero's lr is an angle; use {found.lr:g}"
+        )
+    is_tuned = any(
+        group["constraint"].radius == "initial" for group in groups
+    )  # pretrained weights
+    if 0 < fastest < (find_preset("paper") if is_tuned else found).slow_lr:
+        warn_user(
+            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too little to train with: it "
+            f"looks like a rate for Adam, but Nero's lr is an angle; use {found.lr:g}, "
+            'or about 1e-3 and constraint="initial" to fine-tune'
+        )
+
+
+def advise_on_num_steps(preset: str, lr: Any, num_steps: int | None) -> None:
+    """Warn if ``num_steps`` has no effect, or is far from what its rule was measured on."""
+    found = find_preset(preset)
+    if num_steps is None:
+        return
+    if lr is not None or found.num_steps is None:
+        why = "lr was given, too" if lr is not None else f"preset={preset!r} has one learning rate"
+        warn_user(f"num_steps={num_steps} has no effect: {why}; leave out one of them")
+    elif not found.is_measured(num_steps):
+        shortest, longest = found.measured_steps or (0, 0)
+        warn_user(
+            f"num_steps={num_steps:,} makes lr {found.rate(num_steps):.3g}, but the rule behind it was "
+            f"measured on runs of {shortest:,} to {longest:,} steps only; check that lr on a short run, or "
+            "pass lr="
+        )
+
+
+def warn_of_new_momentum(name: str) -> None:
+    """Warn that momentum was switched on after construction, which makes the state per-weight."""
+    warn_user(
+        f"momentum was switched on after the optimizer was built, so {name} and the rest of its group get "
+        "a momentum buffer as large as their weights. OneCycleLR and CyclicLR do that: pass them "
+        "cycle_momentum=False, or build the optimizer with momentum= or a preset"
+    )
+
+
+def warn_of_other_preset(saved: str, present: str) -> None:
+    """Warn that a checkpoint's preset replaces the one the optimizer was built with."""
+    warn_user(
+        f"the checkpoint was saved with preset={saved!r}, whose options replace those of "
+        f"preset={present!r}, which this optimizer was built with; build it with preset={saved!r}"
+    )
+
+
+def is_chosen(group: Mapping[str, Any], option: str) -> bool:
+    """Whether somebody chose this option of a group; one without record of that has only chosen options.
+
+    Example:
+        >>> from nero.optim.advice import is_chosen
+        >>> is_chosen({"lr": 0.1, "chosen": ()}, "lr"), is_chosen({"lr": 0.1}, "lr")
+        (False, True)
+    """
+    return option in group.get(CHOSEN, group)

@@ -248,6 +248,32 @@ REPARAMETRISED = {
         data(2, 4, 8, 8),
         {"w": neurons(0)},
     ),
+    "symmetric": (
+        Fn(lambda m, x: F.linear(x, m.w.triu() + m.w.triu(1).t()), w=(4, 4)),
+        data(2, 4),
+        {"w": OTHER},
+    ),
+    "positive definite": (Fn(lambda m, x: x @ (m.w @ m.w.t()), w=(4, 3)), data(2, 4), {"w": OTHER}),
+    "rows kept apart by a penalty": (
+        Fn(lambda m, x: (F.linear(x, m.w), (m.w @ m.w.t()).square().sum()), w=(3, 4)),
+        data(2, 4),
+        {"w": neurons(0)},
+    ),
+    "low rank": (
+        Fn(lambda m, x: F.linear(x, 0.5 * (m.b @ m.a)), a=(2, 4), b=(3, 2)),
+        data(2, 4),
+        {"b": neurons(0)},
+    ),
+    "low rank, of a conv": (
+        Fn(lambda m, x: F.conv2d(x, (m.b @ m.a).view(3, 4, 3, 3)), a=(2, 36), b=(3, 2)),
+        data(2, 4, 8, 8),
+        {"b": neurons(0)},
+    ),
+    "layer norm of the weight": (
+        Fn(lambda m, x: F.linear(x, normed(m.w)), w=(3, 4)),
+        data(2, 4),
+        {"w": neurons(0)},
+    ),
 }
 
 NORMS = {
@@ -327,12 +353,60 @@ TABLES = {
             w=(4, 4),
         ),
         data(2, 5, 4),
-        {"t": neurons(0)},
+        {"t": rows(0)},
     ),
     "latents": (
         Fn(lambda m, x: F.linear(m.l, m.w) @ x.transpose(-1, -2), l=(7, 4), w=(3, 4)),
         data(2, 5, 3),
-        {"l": neurons(0), "w": neurons(0)},
+        {"l": rows(0), "w": neurons(0)},
+    ),
+    "latents behind a norm": (
+        Fn(lambda m, x: F.linear(normed(m.l), m.w) @ x.transpose(-1, -2), l=(7, 4), w=(3, 4)),
+        data(2, 5, 3),
+        {"l": rows(0), "w": neurons(0)},
+    ),
+    "queries of every image": (
+        Fn(
+            lambda m, x: F.scaled_dot_product_attention(
+                (m.q.expand(2, -1, -1) @ m.w)[:, None], x[:, None], x[:, None]
+            ),
+            q=(7, 4),
+            w=(4, 3),
+        ),
+        data(2, 5, 3),
+        {"q": rows(0), "w": neurons(1)},
+    ),
+    "memory of keys": (
+        Fn(
+            lambda m, x: (x @ F.linear(m.k.expand(2, -1, -1), m.w).mT).softmax(-1) @ x,
+            k=(5, 4),
+            w=(3, 4),
+        ),
+        data(2, 5, 3),
+        {"k": rows(0)},
+    ),
+    "positions before batched products": (
+        Fn(lambda m, x: (x + m.p).transpose(0, 1) @ m.w, p=(1, 5, 4), w=(4, 3)),
+        data(2, 5, 4),
+        {"p": rows(0, 1), "w": neurons(1)},
+    ),
+    "mask token": (
+        Fn(
+            lambda m, x, mask: normed(x * (1 - mask) + m.t.expand(2, 5, -1) * mask),
+            t=(1, 1, 4),
+        ),
+        (data(2, 5, 4), data(2, 5, 1)),
+        {"t": rows(0, 1)},
+    ),
+    "mask token in its place": (
+        Fn(lambda m, x, mask: normed(torch.where(mask, m.t, x)), t=(4,)),
+        (data(2, 5, 4), torch.ones(2, 5, 1, dtype=torch.bool)),
+        {"t": rows()},
+    ),
+    "a layer of one input": (
+        Fn(lambda m, x: F.linear(x[..., None] * m.w + m.b, m.v), w=(4,), b=(4,), v=(3, 4)),
+        data(2, 5),
+        {"w": GAIN, "b": BIAS},
     ),
     "relative bias": (Fn(relative_logits, table=(32, 2)), data(3, 2, 5, 4), {"table": BIAS}),
     "window bias": (Fn(window_logits, table=(81, 2)), data(3, 2, 5, 4), {"table": BIAS}),
@@ -365,6 +439,14 @@ def on_meta(model):
     import copy
 
     return copy.deepcopy(model).to("meta")
+
+
+def test_queries_without_a_layer():
+    # On the meta device torch multiplies by them, as by the weight of a layer.
+    attention = Fn(
+        lambda m, x: F.scaled_dot_product_attention(m.q.expand(2, 1, -1, -1), x, x), q=(7, 4)
+    )
+    assert observe(attention, data(2, 1, 5, 4)).seen["q"].layouts == (rows(0),)
 
 
 def test_contradictory_uses_are_both_told():

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nero.layout.observation.axes import broadcast
+from nero.layout.observation.axes import broadcast, dims_of
 from nero.layout.observation.contractions import contract
 from nero.layout.observation.handlers import handles
 from nero.layout.observation.observer import Call, Observer
@@ -25,10 +25,13 @@ def follow_pointwise(observer: Observer, call: Call, is_data: bool) -> None:
     if not (out.dtype.is_floating_point or out.dtype.is_complex):
         return observer.mark(call.out, (), is_data=is_data)  # a comparison
     sources: list[Source] = []
+    mixed = _meets_its_transpose(observer, call)
     for place, tensor in enumerate(tensors):
         others = [other for i, other in enumerate(tensors) if i != place]
         meets_data = any(observer.origin(other).is_data for other in others)
         for source in observer.sources(tensor):
+            if source.name in mixed:
+                continue
             source = source.seen(broadcast(source.axes, out.ndim))
             after = (
                 _meet_data(observer, call, place, source)
@@ -49,6 +52,8 @@ def _meet_constants(
         return source
     if source.stage == "scaled":
         return None
+    if source.stage == "token":
+        return source if call.name in _LINEAR else None
     partners = [s for other in others for s in observer.sources(other) if s.name != source.name]
     wider = [s for s in partners if s.stage == "weight" and len(s.dims()) > len(source.dims())]
     if call.name in _FACTOR and source.stage == "weight" and wider:
@@ -64,7 +69,9 @@ def _meet_data(observer: Observer, call: Call, place: int, source: Source) -> So
     name = call.name
     if source.stage == "data":
         return source
-    if source.stage == "scaled":
+    if source.is_switched and name in _TERM:
+        return replace(source, stage="data")  # the first contraction will show its vectors
+    if source.stage in ("token", "scaled"):
         return None
     is_factor = name in _FACTOR or (name in ("addcmul", "addcdiv") and place > 0)
     if is_factor or (name == "lerp" and place == 2):
@@ -72,7 +79,8 @@ def _meet_data(observer: Observer, call: Call, place: int, source: Source) -> So
             return source  # an embedding that is scaled by data is still on its way
         role = "other" if name == "div" and place == 1 else source.factor_role
         sighting = observer.see(source, role, name, is_settled=False)
-        return replace(source, stage="scaled", sighting=sighting)
+        is_switched = name == "mul" and _is_switch(call, place, source)
+        return replace(source, stage="scaled", is_switched=is_switched, sighting=sighting)
     if name in _TERM or name in _EITHER:
         # A row that was cut out of a table is no vector of biases.
         is_vector = source.stage == "weight" and observer.rank(source) <= 1
@@ -83,6 +91,28 @@ def _meet_data(observer: Observer, call: Call, place: int, source: Source) -> So
         return observer.join(source, name)
     observer.see(source, "other", name)
     return None
+
+
+def _is_switch(call: Call, place: int, source: Source) -> bool:
+    """Whether the other factor is one number for each whole copy of the parameter."""
+    others = [tensor for i, tensor in enumerate(call.tensors) if i != place]
+    walked = [d - len(source.axes) for d, stretches in enumerate(source.axes) if stretches]
+    return all(other.ndim < -d or other.shape[d] == 1 for other in others for d in walked)
+
+
+def _meets_its_transpose(observer: Observer, call: Call) -> set[str]:
+    """Note parameters that meet themselves along other dims: no row of the outcome is one of theirs."""
+    first: dict[str, Source] = {}
+    found = set()
+    for source in [s for tensor in call.tensors for s in observer.sources(tensor)]:
+        other = first.setdefault(source.name, source)
+        pairs = zip(reversed(source.axes), reversed(other.axes), strict=False)
+        if source.stage == other.stage == "weight" and any(
+            dims_of([a]).isdisjoint(dims_of([b])) for a, b in pairs if a and b
+        ):
+            observer.see(source, "other", f"{call.name} with its own transpose", is_weak=True)
+            found.add(source.name)
+    return found
 
 
 def _fullest(sources: Sequence[Source]) -> list[Source]:
@@ -101,8 +131,9 @@ def _layer_norm(observer: Observer, call: Call, is_data: bool) -> None:
     observer.see_elementwise(call.arg(2, "weight"), "gain", call.name)
     if call.name == "native_layer_norm":
         observer.see_elementwise(call.arg(3, "bias"), "bias", call.name)
-    contract(observer, data, [*range(data.ndim - len(normalised), data.ndim)], call.name)
-    observer.mark(call.out, (), is_data=True)
+    dims = [*range(data.ndim - len(normalised), data.ndim)]
+    tokens = contract(observer, data, dims, call.name, is_token=True)
+    observer.mark(call.out, [s for s in tokens if s.stage == "token"], is_data=True)
 
 
 @handles(
@@ -133,7 +164,7 @@ def _softmax(observer: Observer, call: Call, is_data: bool) -> None:
     for source in observer.sources(call.args[0]):
         if source.stage == "data" or (source.stage == "row" and is_data):
             observer.see(source, "bias", "logits of softmax")
-        elif source.stage != "scaled":
+        elif source.stage in ("weight", "row"):
             open_ones.append(replace(source, is_nonlinear=True))
     observer.mark(call.out, open_ones, is_data=is_data)
 

@@ -152,6 +152,12 @@ class Observer(TorchDispatchMode):
             self.num_layers += 1
             sighting.place = self.num_layers
 
+    def see_data_through(self, tensor: object) -> None:
+        """Note that data goes through a layer whose weight this is: what made it were no tokens."""
+        for source in self.sources(tensor):
+            if source.stage == "token" and source.sighting is not None:
+                source.sighting.role, source.sighting.is_settled = "neuron", True
+
     def see_elementwise(self, tensor: object, role: Role, operation: str) -> None:
         """Note that an operation takes a tensor as gain or bias."""
         for source in self.sources(tensor):
@@ -160,7 +166,7 @@ class Observer(TorchDispatchMode):
 
     def join(self, source: Source, operation: str) -> Source:
         """Let a parameter become part of the data; the first contraction will show its vectors."""
-        if source.stage in ("data", "scaled"):
+        if source.stage in ("token", "data", "scaled"):
             return source
         sighting = source.sighting or self.see(source, None, operation, is_settled=False)
         return replace(source, stage="data", sighting=sighting)

@@ -7,11 +7,13 @@ from typing import Literal, TypeAlias
 from nero.core.neurons import NEURON_ROLES, OTHER, Layout, Role
 from nero.layout.observation.axes import Axes, dims_of
 
-Stage: TypeAlias = Literal["weight", "row", "data", "scaled"]
+Stage: TypeAlias = Literal["weight", "row", "token", "data", "scaled"]
 """How far a parameter has come.
 
 ``"weight"``: only constants and other parameters have touched it. ``"row"``: rows of it were gathered.
-``"data"``: it was added to data, or stands beside it. ``"scaled"``: it was multiplied with data.
+``"token"``: it went through a norm or another parameter's layer in the place of data, as learned queries do;
+it was a weight after all if data then goes through the outcome. ``"data"``: it was added to data, or stands
+beside it. ``"scaled"``: it was multiplied with data.
 """
 
 
@@ -53,6 +55,8 @@ class Source:
     """Whether a function that is not linear was applied on the way."""
     has_offset: bool = False
     """Whether a constant was added on the way, as in norms that scale by ``1 + weight``."""
+    is_switched: bool = False
+    """Whether data has scaled it as a whole, as a mask does with the token that replaces others."""
     sighting: Sighting | None = None
     """What will be settled by what follows."""
 

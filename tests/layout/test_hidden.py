@@ -63,10 +63,10 @@ def test_frozen_weights_are_left_out():
 
 def test_parametrised_weights_and_those_of_other_modules_are_found():
     model = nn.Sequential(
-        parametrizations.orthogonal(nn.Linear(4, 4)),
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
         nn.MultiheadAttention(4, 2),
         nn.LSTM(4, 4),
-        parametrizations.orthogonal(nn.Linear(4, 4)),
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
     )
     assert names(model) == [
         "0.parametrizations.weight.original",
@@ -75,6 +75,13 @@ def test_parametrised_weights_and_those_of_other_modules_are_found():
         "2.weight_ih_l0",
         "2.weight_hh_l0",
     ]
+
+
+def test_generators_of_weights_are_not_found():
+    model = nn.Sequential(
+        parametrizations.orthogonal(nn.Linear(4, 4)), nn.Linear(4, 4), nn.Linear(4, 2)
+    )
+    assert names(model) == ["1.weight"]
 
 
 def test_torch_takes_them():

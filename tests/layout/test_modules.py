@@ -85,7 +85,7 @@ MODULES = [
     ),
     (
         parametrizations.orthogonal(nn.Linear(4, 3, bias=False)),
-        {"parametrizations.weight.original": ("neuron", 3, 4)},
+        {"parametrizations.weight.original": ("other", 12, 1)},
     ),
     (nn.utils.spectral_norm(nn.Linear(4, 3, bias=False)), {"weight_orig": ("neuron", 3, 4)}),
     (nn.TransformerDecoderLayer(4, 1, 8), None),  # a container: only that nothing in it is unknown
@@ -172,8 +172,8 @@ class MyRMSNorm(nn.Module):
 def test_unknown_modules_are_guessed_and_say_so():
     rows = {r.name: r for r in describe(nn.ModuleDict({"a": Custom(), "b": MyRMSNorm()})).rows}
     assert {n: (r.role, r.num_neurons, r.fan_in) for n, r in rows.items()} == {
-        "a.cls_token": ("other", 8, 1),
-        "a.pos_embed": ("neuron", 5, 8),
+        "a.cls_token": ("embedding", 1, 8),
+        "a.pos_embed": ("embedding", 5, 8),
         "a.table": ("neuron", 3, 8),
         "a.experts": ("neuron", 6, 8),
         "a.experts_bias": ("bias", 6, 1),

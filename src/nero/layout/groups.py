@@ -16,6 +16,9 @@ from nero.layout.marks import mark_of
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern, or of a role, and group options."""
 
+MOST_NAMES = 4
+"""How many guessed parameters a warning names."""
+
 _ROLE = "role="  # begins a pattern that is none of names
 
 
@@ -64,12 +67,17 @@ def grouped(resolved: Sequence["Choice"]) -> list[dict[str, Any]]:
 
 
 def warn_of_guesses(found: Sequence[NamedLayout]) -> None:
-    """Say which neurons only a shape speaks for; where every element stands alone, a guess does no harm."""
-    guessed = [each for each in found if each.is_guess and each.layout.neuron_dims is not None]
+    """Say which neurons only a name or a shape speaks for, and of which elements it is doubtful."""
+    guessed = [
+        each
+        for each in found
+        if each.is_guess and (each.layout.neuron_dims is not None or each.is_doubtful)
+    ]
     if guessed:
-        more = f", and {len(guessed) - 1} more" if len(guessed) > 1 else ""
+        names = [f"`{each.name}`" for each in guessed[:MOST_NAMES]]
+        more = f" and {len(guessed) - len(names)} more" if len(guessed) > len(names) else ""
         warn_user(
-            f"the neurons of `{guessed[0].name}`{more} are guessed ({guessed[0].reason}); pass a batch as "
+            f"the neurons of {', '.join(names)}{more} are guessed ({guessed[0].reason}); pass a batch as "
             "example=, register_layout the class, or set neuron_dims in overrides",
             LayoutWarning,
         )

@@ -4,47 +4,165 @@ A guess that is wrong about neurons destroys weights; one that takes neurons for
 them less well. So in doubt every element stands alone.
 """
 
+import re
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
 from torch import Tensor
 
 from nero.core.neurons import BIAS, GAIN, OTHER, Layout, is_broadcast, neurons
 from nero.core.sharding import is_sharded
 
+_POSITIONS = {*("pos", "position", "positions", "positional", "posemb", "posembed", "pe", "wpe")}
+_TOKENS = {
+    *("cls", "token", "tokens", "query", "queries", "prompt", "prompts", "register", "registers"),
+    *("emb", "embed", "embeds", "embedding", "embeddings", "wte", "latent", "latents", "probe"),
+}
+_RELATIVE = {"rel", "relative", "relpos"}
+# What is not a vector of a token, though it is named after one.
+_OF_TOKENS = {
+    *("proj", "projection", "weight", "weights", "kernel", "matrix", "out", "head", "norm"),
+    *("scale", "scales", "gain", "gamma", "alpha", "beta", "gate", "factor", "temperature", "mix"),
+    *("freq", "freqs", "slope", "slopes", "decay", "logit", "logits", "log"),
+}
+_PLAIN = {"weight", "table", "param", "params", "data", "value", "values", "encoding", "tensor"}
+
+
+class Guess(NamedTuple):
+    """A layout, and the reason for it."""
+
+    layout: Layout
+    reason: str
+    is_doubtful: bool = False
+    """Whether elements stand alone only because nothing tells what the neurons are."""
+
 
 def guess_layout(
-    param: Tensor, name: str, cls: str, *, is_transposed: bool = False
-) -> tuple[Layout, str]:
-    """Guess the layout of a parameter in a module of class ``cls``, and say why.
+    param: Tensor,
+    name: str,
+    cls: str,
+    *,
+    path: str = "",
+    siblings: Container[str] = (),
+    is_transposed: bool = False,
+) -> Guess:
+    """Guess the layout of a parameter, and say why.
+
+    Args:
+        param: the parameter.
+        name: what its module calls it.
+        cls: the class of its module.
+        path: what the model calls this module.
+        siblings: the names of all parameters in this module.
+        is_transposed: whether the module is marked to store (in, out).
 
     Example:
         >>> from nero.layout.guess import guess_layout
-        >>> guess_layout(torch.zeros(1, 8, 1, 1), "gamma", "Scale")[0].role
+        >>> guess_layout(torch.zeros(1, 8, 1, 1), "gamma", "Scale").layout.role
         'other'
-        >>> guess_layout(torch.randn(8, 4), "kernel", "Dense")
+        >>> guess_layout(torch.randn(8, 4), "pos_embed", "GPT").layout
+        Layout(role='embedding', neuron_dims=(0,), num_groups=1)
+        >>> layout, reason, _ = guess_layout(torch.randn(8, 4), "kernel", "Dense")
+        >>> layout, reason
         (Layout(role='neuron', neuron_dims=(0,), num_groups=1), 'taken as (out, in, ...)')
     """
-    words = name.lower().split("_")
+    words = words_of(name)
     if "bias" in words or "biases" in words:
-        return BIAS, "by its name, a bias"
+        return Guess(BIAS, "by its name, a bias")
     if "log" in (words[0], words[-1]) and len(words) > 1:
-        return OTHER, "by its name, a logarithm"
+        return Guess(OTHER, "by its name, a logarithm")
+    full_name = _full_name(name, cls, path)
+    if "Norm" not in cls and is_named_as_tokens(full_name, siblings):
+        return guess_tokens(param.shape, full_name)
     if is_broadcast(param.shape):
         return _without_fan_in(param, cls)
     if constant_value(param):
-        return OTHER, "all its elements are equal, as those of a factor"
+        return Guess(OTHER, "all its elements are equal, as those of a factor")
+    if param.ndim == 3 and is_transposed:
+        return Guess(neurons(0, 2), "marked is_transposed: a stack of (in, out) matrices")
+    if param.ndim == 3 and param.shape[0] == 1:
+        return Guess(Layout("embedding", (0, 1)), "by its shape, n tokens or positions")
     if param.ndim == 3:
-        if is_transposed:
-            return neurons(0, 2), "marked is_transposed: a stack of (in, out) matrices"
-        what = "n tokens or positions" if param.shape[0] == 1 else "a stack of (out, in) matrices"
-        return neurons(0, 1), f"taken as {what}"
-    return neurons(0), "taken as (out, in, ...)"
+        return Guess(neurons(0, 1), "taken as a stack of (out, in) matrices")
+    return Guess(neurons(0), "taken as (out, in, ...)")
 
 
-def _without_fan_in(param: Tensor, cls: str) -> tuple[Layout, str]:
+def is_named_as_tokens(name: str, siblings: Container[str] = ()) -> bool:
+    """Whether a parameter is named as vectors of tokens or positions are.
+
+    A ``query`` beside a ``key`` is a layer.
+
+    Example:
+        >>> from nero.layout.guess import is_named_as_tokens
+        >>> [is_named_as_tokens(name) for name in ("pos_embed", "query_proj", "mask_token")]
+        [True, False, True]
+        >>> is_named_as_tokens("query", siblings=("query", "key"))
+        False
+    """
+    words = words_of(name)
+    named = {*words} & (_POSITIONS | _TOKENS | _RELATIVE)
+    is_layer = named == {"query"} and name.replace("query", "key") in siblings
+    return bool(named) and not {*words} & _OF_TOKENS and not is_layer
+
+
+def guess_tokens(shape: Sequence[int], name: str) -> Guess:
+    """Guess the layout of what is named as tokens or positions: the last dim is the vector of one.
+
+    Example:
+        >>> from nero.layout.guess import guess_tokens
+        >>> guess_tokens((1, 5, 8), "pos_embed").layout
+        Layout(role='embedding', neuron_dims=(0, 1), num_groups=1)
+    """
+    alone = "in doubt every element stands alone"
+    if is_relative(name):
+        if is_broadcast(shape):
+            return Guess(OTHER, "one dim at most, so no fan-in")
+        return Guess(OTHER, f"by its name, vectors or biases of relative positions; {alone}", True)
+    if len(shape) > 3:
+        return Guess(
+            OTHER, f"by its name, positions; nothing tells the features' dim; {alone}", True
+        )
+    layout = Layout("embedding", tuple(range(len(shape) - 1)))
+    return Guess(layout, "by its name, one vector per token or position")
+
+
+def is_relative(name: str) -> bool:
+    """Whether a name is that of relative positions, which are biases of attention or vectors.
+
+    Example:
+        >>> from nero.layout.guess import is_relative
+        >>> is_relative("rel_pos_h"), is_relative("pos_embed")
+        (True, False)
+    """
+    return bool({*words_of(name)} & _RELATIVE)
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name.
+
+    Example:
+        >>> from nero.layout.guess import words_of
+        >>> words_of("pos_embed2"), words_of("LearnedPositionalEncoding")
+        (['pos', 'embed'], ['learned', 'positional', 'encoding'])
+    """
+    return [word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)] or [name]
+
+
+def _full_name(name: str, cls: str, path: str) -> str:
+    """Return what tells most: a plain name such as weight says less than its module's does."""
+    last = path.rpartition(".")[2]
+    if cls in ("ParameterList", "ParameterDict"):
+        return f"{last}_{name}"
+    around = [w for w in words_of(f"{last}_{cls}") if w in _POSITIONS | {"prompts", "registers"}]
+    return "_".join(around) if around and name in _PLAIN else name
+
+
+def _without_fan_in(param: Tensor, cls: str) -> Guess:
     if "Norm" not in cls:
-        return OTHER, "one dim at most, so no fan-in"
+        return Guess(OTHER, "one dim at most, so no fan-in")
     if constant_value(param) == 0:
-        return OTHER, "a norm that starts at 0, so it scales by 1 + weight"
-    return GAIN, "by its class, a norm layer's gain"
+        return Guess(OTHER, "a norm that starts at 0, so it scales by 1 + weight")
+    return Guess(GAIN, "by its class, a norm layer's gain")
 
 
 def constant_value(param: Tensor) -> float | None:

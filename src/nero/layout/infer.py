@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.nn.utils.parametrizations import _WeightNorm
+from torch.nn.utils.parametrizations import _Orthogonal, _SpectralNorm, _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 import nero.layout.huggingface
 import nero.layout.modules  # noqa: F401  (they fill the registry)
 from nero.core.arguments import kind_of
-from nero.core.neurons import BIAS, GAIN, Layout, LayoutError
-from nero.layout.guess import guess_layout
+from nero.core.neurons import BIAS, GAIN, OTHER, Layout, LayoutError
+from nero.layout.guess import guess_layout, is_relative, words_of
 from nero.layout.registry import find_rule, shown_name
 
 
@@ -31,6 +31,8 @@ class NamedLayout:
     """Why its owners or its uses disagree; only an override can decide then."""
     is_guess: bool = False
     """Whether only its name and its shape speak for the layout."""
+    is_doubtful: bool = False
+    """Whether its elements stand alone only because nothing tells what its neurons are."""
     is_output: bool = False
     """Whether it is the layer of neurons that is registered last, or an embedding that is one as well."""
 
@@ -41,6 +43,7 @@ class _Found(NamedTuple):
     layout: Layout
     reason: str
     is_guess: bool = False
+    is_doubtful: bool = False
 
 
 def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
@@ -70,11 +73,14 @@ def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
         )
     found: dict[nn.Parameter, NamedLayout] = {}
     met: list[nn.Parameter] = []  # a tied one at each of its owners
-    for name, param, (layout, reason, is_guess) in _walk(model):
+    for name, param, owned in _walk(model):
+        layout, reason, is_guess, is_doubtful = owned
         met.append(param)
         first = found.get(param)
         if first is None:
-            found[param] = NamedLayout(name, param, layout, reason, is_guess=is_guess)
+            found[param] = NamedLayout(
+                name, param, layout, reason, is_guess=is_guess, is_doubtful=is_doubtful
+            )
             continue
         is_layer = {first.layout.role, layout.role} == {"embedding", "neuron"}
         found[param] = replace(
@@ -121,24 +127,35 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
                 owner = modules[owner_path.rstrip(".")]
                 yield name, param, _parametrised(owner, module, tensor_name, local_name, param)
             else:
-                yield name, param, _table_of_biases(path, _owned(module, local_name, param))
+                yield (
+                    name,
+                    param,
+                    _table_of_biases(path, param, _owned(module, local_name, param, path)),
+                )
 
 
-def _table_of_biases(path: str, found: _Found) -> _Found:
+_MOST_HEADS = 32
+
+
+def _table_of_biases(path: str, param: nn.Parameter, found: _Found) -> _Found:
     # T5 and its kin look biases of attention up in an Embedding called relative_attention_bias, WavLM in
     # one called rel_attn_embed.
     name = path.rpartition(".")[2]
-    is_table = "bias" in name.split("_") or name == "rel_attn_embed"
-    if found.layout.role == "embedding" and is_table:
+    if found.layout.role != "embedding" or found.is_guess:
+        return found
+    if "bias" in words_of(name) or name == "rel_attn_embed":
         return _Found(BIAS, f"{found.reason}; by its name, a table of biases")
+    if is_relative(name) and param.shape[-1] <= _MOST_HEADS:
+        why = "by its name and width, perhaps biases of attention; in doubt every element stands alone"
+        return _Found(OTHER, f"{found.reason}; {why}", is_guess=True, is_doubtful=True)
     return found
 
 
-def _owned(module: nn.Module, name: str, param: nn.Parameter) -> _Found:
+def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Found:
     rule = find_rule(module, name)
     if rule is not None:
         return _Found(*rule)
-    return _reparametrised_by_hook(module, name) or _unknown(module, name, param)
+    return _reparametrised_by_hook(module, name) or _unknown(module, name, param, path)
 
 
 def _reparametrised_by_hook(module: nn.Module, name: str) -> _Found | None:
@@ -160,21 +177,36 @@ def _parametrised(
     name: str,
     param: nn.Parameter,
 ) -> _Found:
+    cls = shown_name(owner)
+    if any(isinstance(each, _Orthogonal) for each in parametrization):
+        return _Found(
+            OTHER, f"{cls}: it generates the orthogonal {tensor_name}, so no row is a neuron"
+        )
     if name == "original0" and isinstance(parametrization[0], _WeightNorm):
-        return _Found(GAIN, f"{shown_name(owner)} with weight norm: the length of {tensor_name}")
-    if name == "original" or isinstance(parametrization[0], _WeightNorm):
-        found = _owned(owner, tensor_name, param)
+        return _Found(GAIN, f"{cls} with weight norm: the length of {tensor_name}")
+    found = _owned(owner, tensor_name, param)
+    if isinstance(parametrization[0], _WeightNorm) or all(
+        isinstance(each, _SpectralNorm) for each in parametrization
+    ):
         return found._replace(reason=f"{found.reason}, behind a parametrised {tensor_name}")
-    return _unknown(parametrization, name, param)
+    if found.layout.neuron_dims is None:
+        return found
+    # The original may be the weight, as with a mask, or generate it, as that of a symmetric one.
+    made_by = shown_name(parametrization[0])
+    why = f"{made_by} makes the {tensor_name} of {cls} from it; in doubt every element stands alone"
+    return _Found(OTHER, why, is_guess=True, is_doubtful=True)
 
 
-def _unknown(module: nn.Module, name: str, param: nn.Parameter) -> _Found:
+def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _Found:
     """Guess for a module that nobody registered, and say so in the reason."""
     cls = shown_name(module)
     # Hugging Face marks experts that are stored as (expert, in, out).
     is_transposed = getattr(module, "is_transposed", None) is True
-    layout, why = guess_layout(param, name, cls, is_transposed=is_transposed)
-    return _Found(layout, f"{cls} is not registered; {why}", is_guess=True)
+    guess = guess_layout(
+        param, name, cls, path=path, siblings=module._parameters, is_transposed=is_transposed
+    )
+    reason = f"{cls} is not registered; {guess.reason}"
+    return _Found(guess.layout, reason, is_guess=True, is_doubtful=guess.is_doubtful)
 
 
 def in_words(layout: Layout) -> str:

@@ -120,7 +120,7 @@ def _multiply(observer: Observer, call: Call, left: Tensor, right: Tensor) -> No
 
 
 def _own_product(observer: Observer, call: Call, left: Tensor, right: Tensor) -> bool:
-    """Note a parameter that is multiplied by itself alone, as a Gram matrix: its rows are no neurons there."""
+    """Note a parameter that is multiplied by nothing but itself, as in a Gram matrix: no neurons there."""
     names = [{s.name for s in observer.sources(tensor)} for tensor in (left, right)]
     if names[0] != names[1] or not (_is_layer(observer, left) and _is_layer(observer, right)):
         return False

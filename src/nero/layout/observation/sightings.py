@@ -11,9 +11,9 @@ Stage: TypeAlias = Literal["weight", "row", "token", "data", "scaled"]
 """How far a parameter has come.
 
 ``"weight"``: only constants and other parameters have touched it. ``"row"``: rows of it were gathered.
-``"token"``: it went through a norm or another parameter's layer in the place of data, as learned queries do;
-it was a weight after all if data then goes through the outcome. ``"data"``: it was added to data, or stands
-beside it. ``"scaled"``: it was multiplied with data.
+``"token"``: it went through a norm or another parameter's layer in the place of data, as learned queries
+do; it was a weight after all if data then goes through the outcome. ``"data"``: it was added to data, or
+stands beside it. ``"scaled"``: it was multiplied with data.
 """
 
 

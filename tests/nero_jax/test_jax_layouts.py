@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import nero.jax
-from nero.layout import BIAS, EMBEDDING, GAIN, OTHER, neurons
+from nero.layout import BIAS, EMBEDDING, GAIN, OTHER, Layout, neurons
 
 # Guesses are looked at here; elsewhere the suite ignores them.
 pytestmark = pytest.mark.filterwarnings("error::nero.LayoutWarning")
@@ -82,7 +82,8 @@ def test_nnx_is_found_by_types():
         ("ConvTranspose_0/kernel", (3, 3, 4, 8), CONV),
         ("Dense_0/kernel", (2, 4, 3), neurons(0, 2)),
         ("DenseGeneral_0/kernel", (4, 2, 3), OTHER),
-        ("cls", (1, 1, 8), OTHER),
+        ("cls", (1, 1, 8), Layout("embedding", (0, 1))),
+        ("gamma", (1, 1, 8), OTHER),
         ("out/kernel", (2, 4, 8), neurons(2)),
     ],
 )
@@ -144,7 +145,7 @@ WRONG_USES = [
     ("nero.jax.nero().init({'Dense_0': {'kernel': jnp.ones((4, 3), int)}})", "`Dense_0/kernel` is int32"),
     ("nero.jax.nero().init({'Dense_0': {'kernel': 'text'}})", "`Dense_0/kernel` is str"),
     ("nero.jax.nero().init({'Dense_0': {'kernel': 3 * jnp.eye(4, 3)}})",
-     r"`Dense_0/kernel` has neurons that do not obey .*call params = nero.jax.project"),
+     r"`Dense_0/kernel` has neurons that do not obey .*call params = nero.jax.project\(params, preset="),
     ("nero.jax.nero().init({'params': {}, 'batch_stats': {}})", r"pass variables\['params'\]"),
     ("nero.jax.nero(layouts={'Dense_0': 1}).init(params)", "layouts has 1 at `Dense_0`"),
     (f"nero.jax.nero({LAYOUT}).init({{'other': jnp.ones((4, 3))}})", "layouts has `Dense_0/kernel`"),

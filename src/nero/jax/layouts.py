@@ -9,7 +9,7 @@ module has them, and its types decide. What neither knows is guessed and said in
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,31 +17,12 @@ import optax
 from jax import Array
 from jax.tree_util import GetAttrKey, tree_flatten_with_path
 
-from nero.core.neurons import (
-    BIAS,
-    EMBEDDING,
-    GAIN,
-    OTHER,
-    Layout,
-    LayoutError,
-    LayoutWarning,
-    Neurons,
-    is_broadcast,
-    neurons,
-)
+from nero.core.neurons import EMBEDDING, Layout, LayoutError, LayoutWarning, Neurons
 from nero.core.warn import warn_user
-from nero.layout.infer import in_words
+from nero.jax.flax_layouts import ATTENTION, Found, by_name, by_type, embedding
 
 Layouts: TypeAlias = Any
 """A tree of `Layout` in the structure of the parameters, a mapping by path, or an nnx module."""
-
-ATTENTION = ("query", "key", "value", "out")
-"""What Flax calls the projections of its attention."""
-
-
-class _Found(NamedTuple):
-    layout: Layout
-    is_guess: bool = False
 
 
 def find_layouts(params: Any) -> dict[str, Layout]:
@@ -117,11 +98,36 @@ def _warn_of_guesses(guesses: Mapping[str, Layout]) -> None:
         return
     (path, layout), *others = guesses.items()
     more = f"; so were {_some(dict(others))}" if others else ""
+    is_what, condition, instead, or_else = _REMEDIES.get(layout.role, _REMEDIES["other"])
+    dims = "" if layout.neuron_dims is None else f" along dims {layout.neuron_dims}"
     warn_user(
-        f"`{path}` was guessed to be {in_words(layout)}, from its name and shape{more}. Say what it is: "
-        f"layouts={{**find_layouts(params), {path!r}: neurons(1)}}, or OTHER if it has no fan-in",
+        f"`{path}` was guessed to be {is_what}{dims}, from its name and shape{more}. If {condition}, pass "
+        f"layouts={{**find_layouts(params), {path!r}: {instead}}}; {or_else}",
         LayoutWarning,
     )
+
+
+# By the role that was guessed: what it is called, and what it may be instead.
+_REMEDIES = {
+    "neuron": (
+        "neurons",
+        "its rows are tokens or positions",
+        "EMBEDDING",
+        "if it stores (out, in), neurons(0); without fan-in, OTHER",
+    ),
+    "embedding": (
+        "embeddings",
+        "it is a layer of (in, out)",
+        "neurons(1)",
+        "without fan-in, such as biases of attention, OTHER",
+    ),
+    "other": (
+        "single elements",
+        "its rows are tokens or positions",
+        "EMBEDDING",
+        "if it is a layer of (in, out), neurons(1)",
+    ),
+}
 
 
 def _arrays(params: Any) -> dict[str, Array]:
@@ -154,80 +160,32 @@ def _some(leaves: Mapping[str, Any]) -> str:
     return ", ".join(names[:3]) + (", ..." if names[3:] else "")
 
 
-# --- by name ---
-
-
-def _walk_names(params: Any) -> Iterator[tuple[str, _Found]]:
+def _walk_names(params: Any) -> Iterator[tuple[str, Found]]:
     leaves = _arrays(params)
+    names: dict[str, set[str]] = {}
+    for path in leaves:
+        names.setdefault(path.rpartition("/")[0], set()).add(path.rpartition("/")[2])
     for path, leaf in leaves.items():
         *above, module, name = ["", *path.split("/")]
         around = "/".join([*above[1:], ""]) if module else ""
         is_attention = all(f"{around}{part}/kernel" in leaves for part in ATTENTION)
-        yield path, _by_name(module, name, leaf.shape, is_attention=is_attention)
+        siblings = names[path.rpartition("/")[0]]
+        yield path, by_name(module, name, leaf.shape, siblings, is_attention=is_attention)
 
 
-def _by_name(module: str, name: str, shape: tuple[int, ...], *, is_attention: bool) -> _Found:
-    ndim, owner = len(shape), module.lower().replace("_", "")
-    known = {"bias": BIAS, "scale": GAIN, "negative_slope": OTHER}
-    if name in known:
-        return _Found(known[name])
-    if name == "embedding" and ndim == 2:
-        return _Found(EMBEDDING)
-    if name == "kernel" and ndim >= 2:
-        if ndim == 2:
-            return _Found(neurons(1))  # (in, out)
-        if is_attention and ndim == 3 and module in ATTENTION:
-            # out is (heads, size, out), the others are (in, heads, size)
-            return _Found(neurons(2) if module == "out" else neurons(1, 2))
-        if owner.startswith(("densegeneral", "einsum")):
-            return _Found(OTHER, is_guess=True)  # nothing tells its fan-in dims
-        if owner.startswith(("dense", "linear")):  # matrices that vmap or scan stacked
-            return _Found(neurons(*range(ndim - 2), ndim - 1), is_guess=True)
-        # (..., in, out), but for a ConvTranspose with transpose_kernel=True
-        is_conv = owner.startswith("conv") and not owner.startswith("convtranspose")
-        return _Found(neurons(ndim - 1), is_guess=not is_conv)
-    # In doubt every element stands alone: a wrong fan-in destroys weights.
-    is_matrix = ndim == 2 and not is_broadcast(shape)
-    return _Found(neurons(1) if is_matrix else OTHER, is_guess=True)
-
-
-# --- by type ---
-
-
-def _walk_nnx(model: Any) -> Iterator[tuple[str, _Found]]:
+def _walk_nnx(model: Any) -> Iterator[tuple[str, Found]]:
     from flax import nnx
 
     modules = {tuple(map(str, keys)): module for keys, module in nnx.iter_modules(model)}
     for path, leaf in named_leaves(nnx.state(model, nnx.Param)).items():
         *above, name = path.split("/")
         module = modules.get(tuple(above))
-        layout = None if module is None else _by_type(module, name, leaf.ndim)
-        by_name = _by_name(type(module).__name__, name, leaf.shape, is_attention=False)
-        yield path, _Found(layout) if layout else by_name._replace(is_guess=True)
-
-
-def _by_type(module: Any, name: str, ndim: int) -> Layout | None:
-    from flax import nnx
-
-    norms = (nnx.BatchNorm, nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)
-    layers = (nnx.Linear, nnx.LinearGeneral, nnx.Conv, nnx.ConvTranspose)
-    match name:
-        case "bias" if isinstance(module, (*norms, *layers)):
-            return BIAS
-        case "scale" if isinstance(module, norms):
-            return GAIN
-        case "embedding" if isinstance(module, nnx.Embed):
-            return EMBEDDING
-        case "lora_a" | "lora_b" if isinstance(module, nnx.LoRA):
-            return neurons(1)
-        case "kernel" if isinstance(module, nnx.Linear) and ndim == 2:
-            return neurons(1)
-        case "kernel" if isinstance(module, nnx.LinearGeneral):
-            out = module.out_features
-            num_out = 1 if isinstance(out, int) else len(out)
-            return neurons(*range(len(module.batch_axis)), *range(ndim - num_out, ndim))
-        case "kernel" if isinstance(module, nnx.ConvTranspose) and module.transpose_kernel:
-            return neurons(ndim - 2)
-        case "kernel" if isinstance(module, nnx.Conv | nnx.ConvTranspose):
-            return neurons(ndim - 1)
-    return None
+        layout = None if module is None else by_type(module, name, leaf.ndim)
+        if layout == EMBEDDING and above:
+            yield path, embedding(above[-1], leaf.shape)
+        elif layout is not None:
+            yield path, Found(layout)
+        else:
+            siblings = () if module is None else vars(module)
+            found = by_name(type(module).__name__, name, leaf.shape, siblings)
+            yield path, found._replace(is_guess=True)

@@ -223,7 +223,8 @@ def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hy
         if not jnp.array_equal(projected, leaf, equal_nan=True):
             warn_user(
                 f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call "
-                "params = nero.jax.project(params, ...) before init, or the first step will move them far"
+                "params = nero.jax.project(params, preset=..., layouts=...) before init, with the preset, "
+                "constraint and layouts that nero has, or the first step will move them far"
             )
             return
 

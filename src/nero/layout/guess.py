@@ -25,7 +25,11 @@ _OF_TOKENS = {
     *("scale", "scales", "gain", "gamma", "alpha", "beta", "gate", "factor", "temperature", "mix"),
     *("freq", "freqs", "slope", "slopes", "decay", "logit", "logits", "log"),
 }
-_PLAIN = {"weight", "table", "param", "params", "data", "value", "values", "encoding", "tensor"}
+_MOST_HEADS = 32
+_ALONE = "in doubt every element stands alone"
+_PLAIN = {
+    *("weight", "w", "table", "param", "params", "data", "value", "values", "encoding", "tensor")
+}
 
 
 class Guess(NamedTuple):
@@ -113,28 +117,34 @@ def guess_tokens(shape: Sequence[int], name: str) -> Guess:
         >>> guess_tokens((1, 5, 8), "pos_embed").layout
         Layout(role='embedding', neuron_dims=(0, 1), num_groups=1)
     """
-    alone = "in doubt every element stands alone"
-    if is_relative(name):
+    if {*words_of(name)} & _RELATIVE:
         if is_broadcast(shape):
             return Guess(OTHER, "one dim at most, so no fan-in")
-        return Guess(OTHER, f"by its name, vectors or biases of relative positions; {alone}", True)
+        return Guess(OTHER, f"by its name, vectors or biases of relative positions; {_ALONE}", True)
     if len(shape) > 3:
         return Guess(
-            OTHER, f"by its name, positions; nothing tells the features' dim; {alone}", True
+            OTHER, f"by its name, positions; nothing tells the features' dim; {_ALONE}", True
         )
     layout = Layout("embedding", tuple(range(len(shape) - 1)))
     return Guess(layout, "by its name, one vector per token or position")
 
 
-def is_relative(name: str) -> bool:
-    """Whether a name is that of relative positions, which are biases of attention or vectors.
+def guess_biases(shape: Sequence[int], owner: str) -> Guess | None:
+    """Guess whether an embedding layer of this name is one of biases, which attention looks up.
+
+    T5 and its kin have one called relative_attention_bias, WavLM one called rel_attn_embed.
 
     Example:
-        >>> from nero.layout.guess import is_relative
-        >>> is_relative("rel_pos_h"), is_relative("pos_embed")
-        (True, False)
+        >>> from nero.layout.guess import guess_biases
+        >>> guess_biases((32, 8), "relative_attention_bias").layout.role, guess_biases((32, 8), "tokens")
+        ('bias', None)
     """
-    return bool({*words_of(name)} & _RELATIVE)
+    if "bias" in words_of(owner) or owner == "rel_attn_embed":
+        return Guess(BIAS, "by its name, a table of biases")
+    if {*words_of(owner)} & _RELATIVE and shape[-1] <= _MOST_HEADS:
+        why = "by its name and width, perhaps biases of attention"
+        return Guess(OTHER, f"{why}; {_ALONE}", True)
+    return None
 
 
 def words_of(name: str) -> list[str]:
@@ -149,11 +159,23 @@ def words_of(name: str) -> list[str]:
 
 
 def _full_name(name: str, cls: str, path: str) -> str:
-    """Return what tells most: a plain name such as weight says less than its module's does."""
+    """Return what tells most of a parameter."""
     last = path.rpartition(".")[2]
     if cls in ("ParameterList", "ParameterDict"):
         return f"{last}_{name}"
-    around = [w for w in words_of(f"{last}_{cls}") if w in _POSITIONS | {"prompts", "registers"}]
+    return named_with_owner(name, f"{last}_{cls}")
+
+
+def named_with_owner(name: str, owner: str) -> str:
+    """Return what tells most: a plain name such as weight says less than that of its module may.
+
+    Example:
+        >>> from nero.layout.guess import named_with_owner
+        >>> named_with_owner("weight", "pos_embed"), named_with_owner("weight", "patch_embed")
+        ('pos', 'weight')
+    """
+    telling = _POSITIONS | _RELATIVE | {"prompts", "registers", "wte"}
+    around = [word for word in words_of(owner) if word in telling]
     return "_".join(around) if around and name in _PLAIN else name
 
 

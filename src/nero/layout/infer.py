@@ -12,8 +12,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 import nero.layout.huggingface
 import nero.layout.modules  # noqa: F401  (they fill the registry)
 from nero.core.arguments import kind_of
-from nero.core.neurons import BIAS, GAIN, OTHER, Layout, LayoutError
-from nero.layout.guess import guess_layout, is_relative, words_of
+from nero.core.neurons import GAIN, OTHER, Layout, LayoutError
+from nero.layout.guess import guess_biases, guess_layout
 from nero.layout.registry import find_rule, shown_name
 
 
@@ -134,21 +134,14 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
                 )
 
 
-_MOST_HEADS = 32
-
-
 def _table_of_biases(path: str, param: nn.Parameter, found: _Found) -> _Found:
-    # T5 and its kin look biases of attention up in an Embedding called relative_attention_bias, WavLM in
-    # one called rel_attn_embed.
-    name = path.rpartition(".")[2]
     if found.layout.role != "embedding" or found.is_guess:
         return found
-    if "bias" in words_of(name) or name == "rel_attn_embed":
-        return _Found(BIAS, f"{found.reason}; by its name, a table of biases")
-    if is_relative(name) and param.shape[-1] <= _MOST_HEADS:
-        why = "by its name and width, perhaps biases of attention; in doubt every element stands alone"
-        return _Found(OTHER, f"{found.reason}; {why}", is_guess=True, is_doubtful=True)
-    return found
+    guess = guess_biases(param.shape, path.rpartition(".")[2])
+    if guess is None:
+        return found
+    layout, why, is_doubtful = guess
+    return _Found(layout, f"{found.reason}; {why}", is_guess=is_doubtful, is_doubtful=is_doubtful)
 
 
 def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Found:

@@ -16,6 +16,7 @@ CASES = ("tests/layout/observation/test_operations.py",)
 PASSES = ("tests/layout/observation/test_forward.py",)
 ARRIVALS = ("tests/layout/test_arrival.py",)
 GUESSES = ("tests/layout/test_guess.py",)
+IDIOMS = ("tests/layout/test_idioms.py",)
 TIES = ("tests/optim/test_unseen_ties.py",)
 
 MUTANTS = [
@@ -35,6 +36,27 @@ MUTANTS = [
         CASES,
     ),
     Mutant("observe-tokens-in-heads", CONTRACTIONS, " and not kept & summed", "", CASES),
+    Mutant("observe-one-matrix-for-all", CONTRACTIONS, " and partner.stride(0) > 0", "", CASES),
+    Mutant("observe-queries", CONTRACTIONS, "if is_token and source", "if False and source", CASES),
+    Mutant(
+        "observe-keys", CONTRACTIONS, "if right.ndim == 2 or not right.stride(0)", "if True", CASES
+    ),
+    Mutant("observe-low-rank", OBSERVER, 'if source.stage == "token" and', "if False and", CASES),
+    Mutant(
+        "observe-mask-tokens",
+        FUNCTIONS,
+        "if source.is_switched and name in _TERM",
+        "if False",
+        CASES,
+    ),
+    Mutant(
+        "observe-gains-are-no-tokens",
+        FUNCTIONS,
+        'name == "mul" and _is_switch(call, place, source)',
+        'name == "mul"',
+        (*CASES, *IDIOMS),
+    ),
+    Mutant("observe-own-transpose", FUNCTIONS, "if source.name in mixed", "if False", CASES),
     Mutant("observe-experts", CONTRACTIONS, "if kept <= summed else", "if kept else", CASES),
     Mutant("observe-constants-weigh-less", SIGHTINGS, "if not each.is_weak", "if each", CASES),
     Mutant(
@@ -83,6 +105,10 @@ MUTANTS = [
     Mutant(
         "guess-logarithms", GUESS, 'if "log" in (words[0], words[-1])', 'if "log" in ()', GUESSES
     ),
+    Mutant("guess-layers-of-tokens", GUESS, "not {*words} & _OF_TOKENS", "True", GUESSES),
+    Mutant("guess-a-query-beside-a-key", GUESS, "and not is_layer", "", GUESSES),
+    Mutant("guess-says-its-doubts", GROUPS, " or each.is_doubtful", "", GUESSES),
+    Mutant("guess-generators", INFER, "isinstance(each, _Orthogonal)", "False", GUESSES),
     Mutant("guess-norms-at-zero", GUESS, "if constant_value(param) == 0:", "if False:", GUESSES),
     Mutant(
         "reconcile-seeing-beats-guessing",

@@ -18,11 +18,11 @@ def test_the_version_is_stated_once():
 def test_the_package_grows_by_decision_only():
     """The aim was 10,000 lines, 1,900 for the report; raise a bound only where a feature is worth it.
 
-    Last for embeddings that are output layers too, by a function: without it the presets failed on them;
-    for the rate of a preset by the length of the run; and for tokens and positions, which were misread.
+    Last for one function that resolves options, one order of authority over layouts, tokens and positions,
+    and what becomes of skipped neurons: each put an end to silently wrong results.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 18_210
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_000
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_900
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

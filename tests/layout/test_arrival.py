@@ -106,9 +106,10 @@ class TestIterators:
             lambda net: (p for p in net.parameters()),
             lambda net: net.named_parameters(prefix="a"),
             lambda net: net.parameters(recurse=False),
+            lambda net: net.named_parameters(remove_duplicate=False),
             lambda net: net.buffers(),
         ],
-        ids=["list", "own generator", "prefix", "not recursive", "buffers"],
+        ids=["list", "own generator", "prefix", "not recursive", "duplicates", "buffers"],
     )
     def test_only_torchs_own_whole_ones(self, params):
         assert model_of(params(model())) is None
@@ -117,6 +118,12 @@ class TestIterators:
         params = model().parameters()
         next(params)
         assert model_of(params) is None
+
+    def test_only_those_of_the_base_class_that_yield_what_the_model_yields(self):
+        net = WithBackbone()
+        assert model_of(net.parameters()) is net
+        assert model_of(nn.Module.named_parameters(net)) is None
+        assert model_of(nn.Module.parameters(OnlyParameters())) is None
 
     def test_load_a_checkpoint_from_before_names(self):
         plain = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
@@ -128,6 +135,80 @@ class TestIterators:
         optimizer.load_state_dict(saved)
         steps = [int(optimizer.state[param]["step"]) for param in plain.parameters()]
         assert steps == [1, 2, 3, 4]
+
+
+class WithBackbone(nn.Module):
+    """Leaves its backbone out of training, by the method that ``parameters()`` calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.backbone(x).relu())
+
+    def named_parameters(self, *args, **kwargs):
+        for name, param in super().named_parameters(*args, **kwargs):
+            if not name.startswith("backbone."):
+                yield name, param
+
+
+class OnlyParameters(WithBackbone):
+    """Leaves it out of ``parameters()`` alone."""
+
+    named_parameters = nn.Module.named_parameters
+
+    def parameters(self, recurse=True):
+        return self.head.parameters()
+
+
+class Groups(WithBackbone):
+    named_parameters = nn.Module.named_parameters
+
+    def parameters(self, recurse=True):
+        return iter([{"params": [*self.head.parameters()], "lr": 0.1}])
+
+
+BATCH = torch.randn(2, 8)
+
+
+class TestModelsThatLeaveParametersOut:
+    @pytest.mark.parametrize("cls", [WithBackbone, OnlyParameters])
+    @pytest.mark.parametrize(
+        "build",
+        [
+            nero.Nero,
+            lambda net: nero.Nero(net.parameters()),
+            lambda net: nero.Nero([{"params": net.parameters()}]),
+            lambda net: nero.Nero(net, example=BATCH),
+            lambda net: nero.Nero(nero.annotate(net, example=BATCH)),
+            lambda net: nero.Nero(nero.param_groups(net)),
+        ],
+        ids=["model", "iterator", "group", "example", "annotated", "groups"],
+    )
+    def test_train_the_others_only(self, cls, build):
+        net = cls()
+        before = net.backbone.weight.detach().clone()
+        optimizer = build(net)
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        assert {*params} == {net.head.weight, net.head.bias}
+        assert torch.equal(net.backbone.weight, before)
+        assert torch.allclose(net.head.weight.norm(dim=1), torch.ones(4))
+
+    def test_are_described_so(self):
+        shown = nero.describe(WithBackbone())
+        assert [row.name for row in shown.rows] == ["head.weight", "head.bias"]
+        assert shown.num_parameters == 36
+
+    def test_as_parts_are_heard_no_more_than_torch_hears_them(self):
+        net = nn.Sequential(WithBackbone(), nn.Linear(4, 2))
+        assert len([*net.parameters()]) == 6
+        assert len(nero.describe(net).rows) == 6
+
+    def test_that_yield_groups_are_refused(self):
+        with pytest.raises(TypeError, match=r"Groups.parameters\(\) yields dict"):
+            nero.Nero(Groups())
 
 
 class TestPartsOfAModel:
@@ -198,6 +279,56 @@ class TestAnnotated:
         net = nero.annotate(model())
         nero.project_([net[0].weight])
         assert torch.allclose(net[0].weight.norm(dim=0), torch.ones(6))
+
+
+class Unregistered(nn.Module):
+    """Stores (in, out), which nobody knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, x):
+        return x @ self.kernel
+
+
+class TestAnnotateWarns:
+    def heard(self, call):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        return [str(warning.message) for warning in caught]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"example": torch.randn(2, 5)},
+            {"example": torch.randn(2, 4)},
+            {"overrides": {"kernel": {"neuron_dims": (1,)}}},
+        ],
+        ids=["guess", "failed pass", "seen", "override"],
+    )
+    def test_as_the_optimizer_does(self, options):
+        expected = self.heard(lambda: nero.Nero(Unregistered(), **options))
+        assert self.heard(lambda: nero.annotate(Unregistered(), **options)) == expected
+        is_known = "overrides" in options or options.get("example", BATCH).shape[1] == 4
+        assert bool(expected) != is_known
+
+    def test_of_contradictions(self):
+        class Wrong(nn.Linear):
+            def forward(self, x):
+                return x @ self.weight
+
+        message = "`weight` is registered as .* but the example uses it"
+        with pytest.warns(nero.LayoutWarning, match=message):
+            nero.annotate(Wrong(4, 4), example=torch.randn(2, 4))
+
+    def test_once(self):
+        net = Unregistered()
+        with pytest.warns(nero.LayoutWarning, match="`kernel` are guessed"):
+            nero.annotate(net)
+        assert self.heard(lambda: nero.Nero([*net.parameters()])) == []
 
 
 class TestBare:

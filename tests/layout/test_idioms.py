@@ -64,17 +64,16 @@ def test_polar_does_not_orthogonalize_positions():
         assert torch.allclose(model.pos.norm(dim=1), torch.tensor(4.0))
 
 
-SCORES_ARE_LARGE = pytest.mark.xfail(
-    strict=True, reason="both tables of a product keep rows of norm sqrt(dim)"
-)
-MISSED = {"functional tie, value head last", "factorization", "two towers", "word2vec"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=SCORES_ARE_LARGE if name in MISSED else ()) for name in SCORED],
-)
+@pytest.mark.parametrize("name", SCORED)
 def test_scores_are_of_order_one(name):
     model, example, tables = SCORED[name]
     found, _ = read(model(), example)
     assert "mean 0, norm 1" in [found[table].constraint for table in tables]
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_tables_that_may_meet_in_scores_are_named_without_an_example(name):
+    model, _, tables = SCORED[name]
+    with pytest.warns(nero.LayoutWarning) as caught:
+        nero.Nero(model(), preset="rows", fused=False)
+    assert any(f"`{table}`" in str(each.message) for each in caught for table in tables)

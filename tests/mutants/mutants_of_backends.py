@@ -476,8 +476,8 @@ MUTANTS = [
     Mutant(
         "polar-outputs",
         "src/nero/layout/infer.py",
-        "is_output=first.is_output or is_layer,",
-        "is_output=first.is_output,",
+        "is_tied=first.is_tied or is_layer,",
+        "is_tied=first.is_tied,",
         POLAR,
     ),
     Mutant(

@@ -7,8 +7,9 @@ CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, OBSERVER = (
     f"{_ROOM}/{name}.py"
     for name in ("contractions", "functions", "movements", "sightings", "forward", "observer")
 )
-ARRIVAL, GUESS, RECONCILE, INFER, GROUPS = (
-    f"src/nero/layout/{name}.py" for name in ("arrival", "guess", "reconcile", "infer", "groups")
+ARRIVAL, GUESS, GROUPS, RECONCILE, INFER, AUTHORITY = (
+    f"src/nero/layout/{name}.py"
+    for name in ("arrival", "guess", "groups", "reconcile", "infer", "authority")
 )
 CHECKS = "src/nero/optim/checks.py"
 
@@ -18,6 +19,9 @@ ARRIVALS = ("tests/layout/test_arrival.py",)
 GUESSES = ("tests/layout/test_guess.py",)
 IDIOMS = ("tests/layout/test_idioms.py",)
 TIES = ("tests/optim/test_unseen_ties.py",)
+FACTORS = ("tests/optim/test_factorizations.py",)
+ENDS = ("tests/layout/test_outputs.py",)
+MARKED = ("tests/layout/test_authority.py",)
 
 MUTANTS = [
     Mutant(
@@ -69,7 +73,7 @@ MUTANTS = [
     Mutant(
         "observe-logits", FUNCTIONS, '"bias", "logits of softmax"', '"embedding", "softmax"', CASES
     ),
-    Mutant("observe-products", FUNCTIONS, 'call.name == "sum"', 'call.name == "mean"', CASES),
+    Mutant("observe-products", FUNCTIONS, 'and call.name == "sum":', "and False:", CASES),
     Mutant(
         "observe-scaled-parameter",
         FUNCTIONS,
@@ -127,23 +131,117 @@ MUTANTS = [
     Mutant(
         "tie-seen-of-guesses",
         RECONCILE,
-        "(_as_output(known) if is_output else known)",
+        "(_as_output(known, use) if use else known)",
         "known",
         TIES,
     ),
+    Mutant("tie-is-scored", RECONCILE, "if seen.is_scored:", "if False:", TIES),
+    Mutant("tie-is-no-codebook", SIGHTINGS, "is_later and layer", "layer.place and layer", TIES),
     Mutant(
-        "tie-is-the-last-layer",
+        "tie-of-rows",
         RECONCILE,
-        "0 < seen.place == last",
-        "0 < seen.place",
+        "any(same_neurons(EMBEDDING, end, shape) for end in seen.ends)",
+        "seen.ends",
+        ENDS,
+    ),
+    Mutant("tie-is-an-output", RECONCILE, "        is_tied=True,\n", "", TIES),
+    Mutant("tie-of-data-only", OBSERVER, "and self.origin(data).is_data", "", TIES),
+    Mutant(
+        "tie-of-a-whole-pass",
+        RECONCILE,
+        "is_whole = not observation.error",
+        "is_whole = True",
         TIES,
     ),
-    Mutant("tie-is-an-output", RECONCILE, "is_output=True, reason", "reason", TIES),
-    Mutant("tie-ends-the-search", INFER, "return everything  # an", "pass  # an", TIES),
-    Mutant("tie-of-data-only", OBSERVER, "self.origin(data).is_data", "True", TIES),
-    Mutant("tie-of-a-whole-pass", RECONCILE, "[] if observation.error else ", "", TIES),
-    Mutant("tie-knows-a-head", CHECKS, "param.shape[-1] in ends", "True", TIES),
-    Mutant("tie-trusts-an-example", ARRIVAL, "is_seen=example is not None", "is_seen=True", TIES),
-    Mutant("tie-trusts-a-mark", GROUPS, "else _as_marked(found)", "else found", TIES),
+    Mutant("tie-knows-a-head", CHECKS, "num_neurons == table[0] and", "num_neurons == 0 and", TIES),
+    Mutant("tie-knows-a-value", CHECKS, "or (last.num_neurons == 1 and", "or (False and", TIES),
+    Mutant("tie-knows-a-reader", CHECKS, "or (last.fan_in == rows and", "or (False and", TIES),
+    Mutant("tie-trusts-an-example", RECONCILE, "is_seen=is_whole)", "is_seen=True)", TIES),
+    Mutant("ends-are-outputs", AUTHORITY, "if each.is_end}", "if False}", ENDS),
+    Mutant("ends-unreached", AUTHORITY, "(not ends or last.is_end is None)", "not ends", ENDS),
+    Mutant("ends-are-followed", OBSERVER, "end.is_end = False", "pass", ENDS),
+    Mutant("ends-go-on", OBSERVER, "self._ends[tensor] = tuple(ends.values())", "pass", ENDS),
+    Mutant("ends-in-sums", FUNCTIONS, "observer.see_layer(source, sighting, tensor)", "pass", ENDS),
+    Mutant(
+        "ends-in-pairs",
+        CONTRACTIONS,
+        "call.args[0] if tensor is call.args[1] else None",
+        "None",
+        ENDS,
+    ),
+    Mutant(
+        "factors-in-sums",
+        FUNCTIONS,
+        'source.factor if call.name == "sum" else None',
+        "None",
+        FACTORS,
+    ),
+    Mutant("factors-of-vectors", FUNCTIONS, "any(n > 1 and axes for", "any(True for", FACTORS),
+    Mutant(
+        "factors-in-products",
+        CONTRACTIONS,
+        "observer.factor(partner), partner)",
+        "None, partner)",
+        FACTORS,
+    ),
+    Mutant(
+        "factors-after-means",
+        FUNCTIONS,
+        'elif source.stage == "row" and not summed',
+        "elif False",
+        FACTORS,
+    ),
+    Mutant("factors-that-are-read", RECONCILE, "if seen.meets_rows else", "if False else", FACTORS),
+    Mutant(
+        "factors-alone",
+        CHECKS,
+        "if alone and not isinstance",
+        "if False and not isinstance",
+        FACTORS,
+    ),
+    Mutant(
+        "mark-of-the-user",
+        AUTHORITY,
+        'is_word = mark.authority == "override"',
+        "is_word = False",
+        MARKED,
+    ),
+    Mutant(
+        "mark-of-a-pass",
+        AUTHORITY,
+        'mark.authority == "observation" and is_watched',
+        "False",
+        MARKED,
+    ),
+    Mutant(
+        "mark-of-old-modules",
+        AUTHORITY,
+        " and mark.stated == (each.layout, each.authority)",
+        "",
+        MARKED,
+    ),
+    Mutant(
+        "mark-and-guess",
+        AUTHORITY,
+        "is_more_than_a_guess = each.is_guess and",
+        "is_more_than_a_guess =",
+        MARKED,
+    ),
+    Mutant(
+        "mark-of-the-whole",
+        AUTHORITY,
+        "mark.is_end if all(watched) else None",
+        "mark.is_end",
+        MARKED,
+    ),
+    Mutant("mark-warns", ARRIVAL, "    warn_of_guesses(everything)\n", "", ARRIVALS),
+    Mutant("arrive-left-out", INFER, "if param not in yielded:", "if False:", ARRIVALS),
+    Mutant(
+        "arrive-exactly",
+        ARRIVAL,
+        "return model if {*map(id, yields)}",
+        "return model if True or {*map(id, yields)}",
+        ARRIVALS,
+    ),
     Mutant("tie-forgets-marks", ARRIVAL, "        forget_marks(model)\n", "        pass\n", TIES),
 ]

@@ -91,6 +91,101 @@ def test_an_embedding_that_other_layers_follow_is_not_the_output():
     assert rows["head.weight"].reason == "Linear; an output layer"
 
 
+class ValueHead(LanguageModel):
+    """A functional tie, and a second head that is called after it, or before it."""
+
+    def __init__(self, *, is_first):
+        super().__init__(linear)
+        self.is_first = is_first
+        self.value = nn.Linear(8, 1)
+
+    def forward(self, tokens):
+        stream = self.tokens(tokens)
+        stream = stream + self.block(stream)
+        if self.is_first:
+            value = self.value(stream)
+            return linear(stream, self.tokens.weight), value
+        return linear(stream, self.tokens.weight), self.value(stream)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_second_head_changes_nothing(is_first):
+    model = ValueHead(is_first=is_first)
+    shown = nero.describe(model, preset="polar", example=TOKENS)
+    rows = {row.name: row for row in shown.rows}
+    assert rows["tokens.weight"].constraint == "mean 0, norm 1"
+    assert rows["tokens.weight"].reason == "Embedding; the last layer, too; an output layer"
+    assert rows["value.weight"].reason == "Linear; an output layer"
+    assert rows["block.2.weight"].reason == "Linear; turns along its polar factor"
+
+
+class Calibrated(LanguageModel):
+    """Another layer reads the logits."""
+
+    def __init__(self):
+        super().__init__(linear)
+        self.calibration = nn.Linear(50, 50)
+
+    def forward(self, tokens):
+        return self.calibration(super().forward(tokens))
+
+
+def test_a_layer_that_reads_the_logits_changes_nothing():
+    shown = nero.describe(Calibrated(), preset="polar", example=TOKENS)
+    rows = {row.name: row for row in shown.rows}
+    assert rows["tokens.weight"].reason == "Embedding; a layer of logits, too; an output layer"
+    assert rows["tokens.weight"].constraint == "mean 0, norm 1"
+    assert rows["calibration.weight"].reason == "Linear; an output layer"
+    assert rows["positions.weight"].role == "embedding"
+
+
+class Quantised(nn.Module):
+    """A codebook: data is compared with every row, and the nearest is looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 8)
+        self.encode, self.codes = nn.Linear(8, 8), nn.Embedding(6, 8)
+        self.head = nn.Linear(8, 50)
+
+    def forward(self, tokens):
+        latent = self.encode(self.tokens(tokens))
+        nearest = (latent @ self.codes.weight.T).argmax(-1)
+        return self.head(self.codes(nearest))
+
+
+class RelativePositions(nn.Module):
+    """Queries are multiplied with looked-up vectors for distances, and with all of another table."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 8)
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.distances, self.slots = nn.Embedding(13, 8), nn.Embedding(7, 8)
+        self.head = nn.Linear(8, 50)
+
+    def forward(self, tokens):
+        stream = self.tokens(tokens)
+        query, key, value = self.query(stream), self.key(stream), self.value(stream)
+        place = torch.arange(tokens.shape[1])
+        near = self.distances(place[:, None] - place + 6)
+        scores = query @ key.mT + torch.einsum("bqd,qkd->bqk", query, near)
+        scores = scores + query @ self.slots.weight.T
+        return self.head(scores.softmax(-1) @ value)
+
+
+@pytest.mark.parametrize("cls", [Quantised, RelativePositions])
+def test_tables_that_are_multiplied_on_the_way_are_no_outputs(cls):
+    rows = {row.name: row for row in nero.describe(cls(), preset="polar", example=TOKENS).rows}
+    tables = [row for name, row in rows.items() if name.split(".")[0] in NAMES_OF_TABLES]
+    assert len(tables) >= 2
+    assert {row.role for row in tables} == {"embedding"}
+    assert rows["head.weight"].reason == "Linear; an output layer"
+
+
+NAMES_OF_TABLES = ("tokens", "codes", "distances", "slots")
+
+
 class HalfWay(LanguageModel):
     def forward(self, tokens):
         scores = self.tokens(tokens) @ self.tokens.weight.T
@@ -101,6 +196,15 @@ def test_a_pass_that_stops_early_shows_no_output():
     with pytest.warns(LayoutWarning, match="what comes later in it was not seen"):
         shown = nero.describe(HalfWay(linear), preset="polar", example=TOKENS)
     assert shown.rows[0].role == "embedding"
+
+
+def test_a_pass_that_stops_early_does_not_silence_the_warning():
+    model = HalfWay(linear)
+    with pytest.warns(LayoutWarning, match="what comes later in it was not seen"):
+        nero.annotate(model, example=TOKENS)
+    for params in (model, [*model.named_parameters()]):
+        with pytest.warns(LayoutWarning, match="`tokens.weight`.* may be the output layer, too"):
+            Nero(params, preset="rows")
 
 
 @pytest.mark.parametrize("preset", ["rows", "polar"])
@@ -134,6 +238,60 @@ def test_what_annotate_saw_is_known_later(params):
     assert torch.allclose(model.tokens.weight.norm(dim=1), torch.ones(50))
     nero.annotate(model)  # without an example, what it saw is forgotten
     assert nero.describe(model).rows[0].role == "embedding"
+
+
+@pytest.mark.parametrize("preset", ["rows", "polar"])
+@pytest.mark.parametrize("build", [lambda: ValueHead(is_first=True), Calibrated])
+def test_other_heads_do_not_silence_it(build, preset):
+    with pytest.warns(
+        LayoutWarning, match="^`tokens.weight`.* may be the output layer, too"
+    ) as heard:
+        Nero(build(), preset=preset)
+    assert len(heard) == 1
+    assert len(str(heard[0].message)) < 320
+
+
+class Untied(nn.Module):
+    """A head of its own, with as many tokens as the model is wide."""
+
+    def __init__(self, width=50, num_positions=16):
+        super().__init__()
+        self.tokens = nn.Embedding(50, width)
+        self.positions = nn.Embedding(num_positions, width)
+        self.block = nn.Sequential(nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, width))
+        self.head = nn.Linear(width, 50)
+
+
+@pytest.mark.parametrize("num_positions", [16, 50, 200])
+@pytest.mark.parametrize("width", [50, 24])
+def test_a_head_of_its_own_is_no_reason_to_warn(width, num_positions):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Nero(Untied(width, num_positions), preset="rows")
+
+
+class Regressor(Untied):
+    """Names its output embedding as Hugging Face's models do: it has none."""
+
+    def __init__(self):
+        super().__init__(width=24)
+        self.head = nn.Linear(24, 1)
+
+    def get_output_embeddings(self):
+        return None
+
+
+def test_a_model_that_names_its_output_embedding_has_no_other():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Nero(Regressor(), preset="rows")
+
+
+def test_as_many_positions_as_features_do_not_silence_it():
+    model = LanguageModel(linear)
+    model.positions = nn.Embedding(8, 8)
+    with pytest.warns(LayoutWarning, match="^`tokens.weight` may be the output layer, too"):
+        Nero(model, preset="rows")
 
 
 def without_preset(model):

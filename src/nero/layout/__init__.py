@@ -16,10 +16,11 @@ from nero.core.neurons import (
     neurons_from_options,
 )
 from nero.layout.arrival import annotate
+from nero.layout.authority import infer_layouts
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
 from nero.layout.hidden import hidden_matrices
-from nero.layout.infer import NamedLayout, infer_layouts
+from nero.layout.infer import NamedLayout
 from nero.layout.registry import register_layout
 
 __all__ = [

@@ -9,15 +9,18 @@ from torch import Tensor, nn
 
 from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWarning, is_broadcast
 from nero.core.warn import warn_user
+from nero.layout.authority import infer_layouts, settled_layouts
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
-from nero.layout.marks import Mark, forget_marks, is_marked_output, leave_mark, mark_of
+from nero.layout.infer import NamedLayout, stated_layouts
+from nero.layout.marks import Mark, forget_marks, leave_mark, mark_of, new_mark
 
 
 def model_of(params: object) -> nn.Module | None:
     """Return this model, or the one whose ``parameters()`` this is, or its ``named_parameters()``.
 
-    An iterator leads to its model as long as nothing was taken from it.
+    An iterator leads to its model as long as nothing was taken from it, and only if it yields exactly what
+    the model's own ``parameters()`` yields, which a class may override.
 
     Example:
         >>> from nero.layout.arrival import model_of
@@ -37,7 +40,14 @@ def model_of(params: object) -> nn.Module | None:
     given = inspect.getgeneratorlocals(params)
     is_whole = given["recurse"] and not given.get("prefix") and given.get("remove_duplicate", True)
     model = given["self"]
-    return model if is_whole and isinstance(model, nn.Module) else None
+    if not is_whole or not isinstance(model, nn.Module):
+        return None
+    # Asked by its own name, so that a class that overrides the other one is heard.
+    named = params.gi_code is nn.Module.named_parameters.__code__
+    yields = (
+        [p for _, p in nn.Module.named_parameters(model)] if named else nn.Module.parameters(model)
+    )
+    return model if {*map(id, yields)} == {*map(id, model.parameters())} else None
 
 
 def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None) -> nn.Module:
@@ -52,6 +62,10 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
         overrides: name patterns and layouts, as in [`param_groups`][nero.param_groups].
         example: what the model is called with, as in [`param_groups`][nero.param_groups].
 
+    Note:
+        An optimizer that is given the model itself reads the model again. Of what was left on its
+        parameters it then uses only overrides, and what ``example`` showed if modules still say the same.
+
     Returns:
         The model itself.
 
@@ -63,21 +77,35 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
     """
     if isinstance(model, nn.Module):  # anything else is refused below
         forget_marks(model)
-    for found, _, options in resolve(model, overrides, example):
+    resolved = resolve(model, overrides, example)
+    for found, _, options in resolved:
         if options:
             raise TypeError(
                 f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}; "
                 "give that to the optimizer"
             )
-        leave_mark(found.param, Mark(found.layout, found.is_output, is_seen=example is not None))
+    everything = [found for found, _, _ in resolved]
+    warn_of_guesses(everything)
+    for found, mark in zip(everything, _marks(model, everything), strict=True):
+        leave_mark(found.param, mark)
     return model
 
 
-def known_outputs(model: nn.Module | None, params: Iterable[Tensor]) -> list[Tensor]:
-    """Return the output layers of a model, or without one those of the parameters that are marked so."""
+def known_marks(model: nn.Module | None, params: Iterable[Tensor]) -> dict[Tensor, Mark]:
+    """Return what `annotate` would leave on a model's parameters now; without one what it has left."""
     if model is None:
-        return [param for param in params if is_marked_output(param)]
-    return [found.param for found, _, _ in resolve(model, ()) if found.is_output]
+        marks = [(param, mark_of(param)) for param in params]
+        return {param: mark for param, mark in marks if mark is not None}
+    found = infer_layouts(model)
+    return {each.param: mark for each, mark in zip(found, _marks(model, found), strict=True)}
+
+
+def _marks(model: nn.Module, found: Sequence[NamedLayout]) -> list[Mark]:
+    is_alone = not any(each.layout.role == "neuron" for each in found)
+    return [
+        new_mark(each, stated, is_alone=is_alone)
+        for each, stated in zip(found, stated_layouts(model), strict=True)
+    ]
 
 
 def with_layouts(
@@ -178,9 +206,12 @@ def _of_model(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
     """
     if model is None:
         return {}
-    found = [each for each, _, _ in resolve(model, ())]
+    found = settled_layouts(model)
+    for each in found:
+        if each.conflict:
+            raise LayoutError(each.conflict)
     warn_of_guesses(found)
-    return {each.param: (each.layout, is_marked_output(each.param)) for each in found}
+    return {each.param: (each.layout, _known(each.param)[1]) for each in found}
 
 
 def _known(param: Tensor) -> tuple[Layout | None, bool]:

@@ -10,8 +10,8 @@ from torch import nn
 
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, LayoutWarning, layout_from_options
 from nero.core.warn import warn_user
-from nero.layout.infer import NamedLayout, infer_layouts
-from nero.layout.marks import mark_of
+from nero.layout.authority import infer_layouts
+from nero.layout.infer import NamedLayout
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern, or of a role, and group options."""
@@ -110,7 +110,6 @@ def resolve(
     overrides = override_pairs(overrides)
     resolved: list[Choice] = []
     for found in infer_layouts(model, example):
-        found = found if example is not None else _as_marked(found)
         index = _first_match(found, overrides)
         options: dict[str, Any] = {}
         if index is not None:
@@ -167,21 +166,6 @@ def _first_match(
     return None
 
 
-def _as_marked(found: NamedLayout) -> NamedLayout:
-    """Return a parameter as `annotate` marked it, maybe with an example or overrides of its own."""
-    mark = mark_of(found.param)
-    if mark is None or (mark.layout, mark.is_output) == (found.layout, found.is_output):
-        return found
-    return replace(
-        found,
-        layout=mark.layout,
-        is_output=mark.is_output,
-        reason=f"{found.reason}; annotated",
-        conflict="",
-        is_guess=False,
-    )
-
-
 def _roles(found: NamedLayout) -> list[str]:
     """Return the roles by which overrides may call a parameter."""
     role = found.layout.role
@@ -202,7 +186,7 @@ def _override(
         except LayoutError as error:
             raise LayoutError(f"`{found.name}`: {error}") from error
         found = replace(
-            found, layout=layout, reason=f"override {pattern!r}", conflict="", is_guess=False
+            found, layout=layout, reason=f"override {pattern!r}", conflict="", authority="override"
         )
     elif others:
         shown = ", ".join(f"{key}={value}" for key, value in others.items())

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from nero.layout.infer import infer_layouts
+from nero.layout.authority import infer_layouts
 
 
 def hidden_matrices(

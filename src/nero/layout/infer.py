@@ -1,10 +1,10 @@
-"""Find the layout of every parameter of a model from the module that owns it."""
+"""What modules say of the parameters that they own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrizations import _Orthogonal, _SpectralNorm, _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
@@ -15,6 +15,10 @@ from nero.core.arguments import kind_of
 from nero.core.neurons import GAIN, OTHER, Layout, LayoutError
 from nero.layout.guess import guess_biases, guess_layout
 from nero.layout.registry import find_rule, shown_name
+
+Authority: TypeAlias = Literal["override", "tie", "rule", "observation", "guess"]
+"""What a layout rests on: the user's word, modules that share the parameter, a registered class, a forward
+pass, or only a name and a shape."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,24 @@ class NamedLayout:
     """Further names of a tied parameter."""
     conflict: str = ""
     """Why its owners or its uses disagree; only an override can decide then."""
-    is_guess: bool = False
-    """Whether only its name and its shape speak for the layout."""
+    authority: Authority = "rule"
     is_doubtful: bool = False
     """Whether its elements stand alone only because nothing tells what its neurons are."""
+    place: int = 0
+    """How many parameters are registered before its last owner."""
+    is_tied: bool = False
+    """Whether it is an embedding that serves as an output layer, too, wherever it is registered."""
+    is_end: bool | None = None
+    """Whether a forward pass used it as a layer that no other follows; ``None`` if none has reached it."""
+    is_seen: bool = False
+    """Whether a whole forward pass was watched."""
     is_output: bool = False
-    """Whether it is the layer of neurons that is registered last, or an embedding that is one as well."""
+    """Whether it is an output layer."""
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether only its name and its shape speak for the layout."""
+        return self.authority == "guess"
 
 
 class _Found(NamedTuple):
@@ -46,64 +62,61 @@ class _Found(NamedTuple):
     is_doubtful: bool = False
 
 
-def infer_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
-    """Return the layout of every parameter, in the order of ``model.named_parameters()``.
+def stated_layouts(model: nn.Module) -> list[NamedLayout]:
+    """Return what modules say of every parameter that ``model.parameters()`` yields.
 
     Where modules tie a parameter, all must agree on the dims; its first owner gives the role, but an
     embedding that is a layer of neurons as well has the role of one.
 
-    Args:
-        model: the model; it is only read.
-        example: what the model is called with, as in [`observe`][nero.layout.observation.observe]. A
-            forward pass on it decides where a module is not registered, and checks where it is.
-
     Example:
-        >>> from nero.layout import infer_layouts
-        >>> for found in infer_layouts(nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))):
-        ...     print(found.name, found.layout.role)
-        0.weight neuron
-        0.bias bias
-        1.weight gain
-        1.bias bias
+        >>> from nero.layout.infer import stated_layouts
+        >>> [(each.name, each.authority) for each in stated_layouts(nn.Linear(4, 3))]
+        [('weight', 'rule'), ('bias', 'rule')]
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be a torch.nn.Module, not {kind_of(model)}: layouts are found from modules, so "
             "pass an instance of the model itself, not its class or its parameters"
         )
+    yielded = _yielded(model)
     found: dict[nn.Parameter, NamedLayout] = {}
-    met: list[nn.Parameter] = []  # a tied one at each of its owners
-    for name, param, owned in _walk(model):
+    for place, (name, param, owned) in enumerate(_walk(model)):
         layout, reason, is_guess, is_doubtful = owned
-        met.append(param)
+        if param not in yielded:
+            continue  # the model leaves it to others, such as a frozen backbone
         first = found.get(param)
         if first is None:
+            by: Authority = "guess" if is_guess else "rule"
             found[param] = NamedLayout(
-                name, param, layout, reason, is_guess=is_guess, is_doubtful=is_doubtful
+                *(name, param, layout, reason), authority=by, is_doubtful=is_doubtful, place=place
             )
             continue
         is_layer = {first.layout.role, layout.role} == {"embedding", "neuron"}
         found[param] = replace(
             first,
             layout=replace(first.layout, role="neuron") if is_layer else first.layout,
-            is_output=first.is_output or is_layer,
+            authority="guess" if first.is_guess and is_guess else "tie",
+            place=place,
+            is_tied=first.is_tied or is_layer,
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
             conflict=first.conflict
             if layout.has_dims_of(first.layout)
             else _conflict(first, name, layout, reason),
         )
-    everything = list(found.values())
-    if example is not None:
-        from nero.layout.reconcile import reconciled
+    return list(found.values())
 
-        tied = {each.param for each in everything if each.is_output}
-        everything = reconciled(model, everything, example)
-        if any(each.is_output and each.param not in tied for each in everything):
-            return everything  # an embedding was seen to be the output layer, and not the last one
-    layers = {each.param for each in everything if each.layout.role == "neuron"}
-    last = next((param for param in reversed(met) if param in layers), None)
-    return [replace(each, is_output=True) if each.param is last else each for each in everything]
+
+def _yielded(model: nn.Module) -> set[Tensor]:
+    """Return what ``model.parameters()`` yields: some models leave out what is not to be trained."""
+    yielded = [*model.parameters()]
+    for item in yielded:
+        if not isinstance(item, Tensor):
+            raise TypeError(
+                f"{type(model).__name__}.parameters() yields {kind_of(item)}, which is no parameter: call "
+                "nero.annotate on the modules inside, and pass what it yields"
+            )
+    return set(yielded)
 
 
 def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str:
@@ -116,7 +129,7 @@ def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str
 def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
     modules = dict(model.named_modules())
     for path, module in modules.items():
-        for local_name, param in module.named_parameters(recurse=False, remove_duplicate=False):
+        for local_name, param in _own_parameters(module):
             name = f"{path}.{local_name}" if path else local_name
             if isinstance(param, UninitializedParameter):
                 raise LayoutError(
@@ -132,6 +145,11 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Found]]:
                     param,
                     _table_of_biases(path, param, _owned(module, local_name, param, path)),
                 )
+
+
+def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    # A class may override it to leave some out, which torch heeds only of the model itself.
+    return nn.Module.named_parameters(module, recurse=False, remove_duplicate=False)
 
 
 def _table_of_biases(path: str, param: nn.Parameter, found: _Found) -> _Found:

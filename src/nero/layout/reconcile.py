@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from nero.core.neurons import BIAS, Layout, LayoutWarning
+from nero.core.neurons import BIAS, EMBEDDING, Layout, LayoutWarning
 from nero.core.warn import warn_user
 from nero.layout.infer import NamedLayout, decide_by_override, in_words
 from nero.layout.observation import Observation, observe
@@ -17,15 +17,14 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
     """Watch one forward pass, and correct guesses by what it shows.
 
     A registered layout stays as it is: the example only checks it, with a warning where it contradicts. The
-    exceptions are a layer that is used as nothing but a table of biases, and an embedding that is the last
-    layer which data goes through, too: that is an output layer, as if modules had tied it to one.
+    exceptions are a layer that is used as nothing but a table of biases, and an embedding that data is
+    multiplied with, too: that is an output layer, as if modules had tied it to one.
     """
     observation = observe(model, example)
     if observation.error:
         _warn_of_failure(found, observation)
-    places = [] if observation.error else [seen.place for seen in observation.seen.values()]
-    last = max(places, default=0)
-    settled = [_settled(each, observation.seen.get(each.name), last) for each in found]
+    is_whole = not observation.error
+    settled = [_settled(each, observation.seen.get(each.name), is_whole) for each in found]
     doubts = [each for each, seen in settled if seen is not None]
     if doubts:
         first, seen = next((each, seen) for each, seen in settled if seen is not None)
@@ -35,38 +34,58 @@ def reconciled(model: nn.Module, found: Sequence[NamedLayout], example: Any) -> 
             f"{len(doubts)} such parameter(s): decide with register_layout or an override",
             LayoutWarning,
         )
-    return [each for each, _ in settled]
+    return [replace(each, is_seen=is_whole) for each, _ in settled]
 
 
-def _settled(each: NamedLayout, seen: Seen | None, last: int) -> tuple[NamedLayout, Seen | None]:
+def _settled(
+    each: NamedLayout, seen: Seen | None, is_whole: bool
+) -> tuple[NamedLayout, Seen | None]:
     """Return the layout that is taken, and what was seen if that contradicts it."""
     if seen is None or not seen.layouts:
         how = "the example does not reach it" if seen is None else f"not followed beyond {seen.how}"
         return (replace(each, reason=f"{each.reason}; {how}") if each.is_guess else each), None
     layout = seen.layouts[0]
-    is_table = seen.is_looked_up or each.layout.role == "embedding"
-    is_output = is_table and 0 < seen.place == last and not each.is_output
+    if is_whole and (seen.is_layer or seen.ends):
+        each = replace(each, is_end=bool(seen.ends))
+    is_table = is_whole and (seen.is_looked_up or each.layout.role == "embedding")
+    use = _use_as_output(seen, each.param.shape) if is_table and not each.is_tied else ""
     if each.is_guess:
         if len(seen.layouts) > 1:
             uses = " and as ".join(map(in_words, seen.layouts))
             conflict = f"the example uses `{each.name}` as {uses}; {decide_by_override(each.name)}"
             return replace(each, conflict=conflict), None
         if each.layout == BIAS and layout.role == "embedding":
-            return replace(each, is_guess=False), None  # a name is all that tells a table of biases
-        known = replace(each, layout=layout, reason=f"seen in {seen.how}", is_guess=False)
-        return (_as_output(known) if is_output else known), None
+            return replace(
+                each, authority="observation"
+            ), None  # a name is all that tells of biases
+        reason = f"seen in {seen.how}"
+        known = replace(each, layout=layout, reason=reason, authority="observation")
+        return (_as_output(known, use) if use else known), None
     if any(same_neurons(each.layout, other, each.param.shape) for other in seen.layouts):
-        return (_as_output(each) if is_output else each), None
+        return (_as_output(each, use) if use else each), None
     if seen.layouts == (BIAS,) and each.layout.role in ("embedding", "neuron"):
-        return replace(each, layout=BIAS, reason=f"{each.reason}, seen in {seen.how} only"), None
+        reason = f"{each.reason}, seen in {seen.how} only"
+        return replace(each, layout=BIAS, reason=reason, authority="observation"), None
     return each, seen
 
 
-def _as_output(each: NamedLayout) -> NamedLayout:
+def _use_as_output(seen: Seen, shape: Sequence[int]) -> str:
+    """Return how a table serves as an output layer, too; nothing if it does not."""
+    if any(same_neurons(EMBEDDING, end, shape) for end in seen.ends):
+        return "the last layer, too"
+    if seen.is_scored:
+        return "a layer of logits, too"
+    return "multiplied with rows of a table" if seen.meets_rows else ""
+
+
+def _as_output(each: NamedLayout, use: str) -> NamedLayout:
     """Return an embedding as the output layer that it is, too."""
-    layout = replace(each.layout, role="neuron")
     return replace(
-        each, layout=layout, is_output=True, reason=f"{each.reason}; the last layer, too"
+        each,
+        layout=replace(each.layout, role="neuron"),
+        is_tied=True,
+        authority="observation",
+        reason=f"{each.reason}; {use}",
     )
 
 

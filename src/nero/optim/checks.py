@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.arguments import check_real, kind_of
-from nero.core.neurons import LayoutError, LayoutWarning, neurons_from_options
+from nero.core.neurons import LayoutError, LayoutWarning, Neurons, neurons_from_options
 from nero.core.spec import learning_rate
 from nero.core.warn import warn_user
 from nero.layout import Overrides
-from nero.layout.arrival import known_outputs
+from nero.layout.arrival import known_marks
 from nero.layout.groups import override_pairs
-from nero.layout.marks import is_seen
 
 
 def read_lr(lr: float | Tensor) -> float | Tensor:
@@ -177,35 +176,70 @@ def warn_no_foreach(foreach: bool | None) -> None:
 def warn_maybe_output(
     groups: Sequence[Mapping[str, Any]], model: nn.Module | None, preset: str
 ) -> None:
-    """Warn of embeddings of large norm that may be the output layer too, which modules do not show.
-
-    A model that uses one so ends in a layer with as many outputs as a row of the embedding has numbers.
-    """
+    """Warn of embeddings of large norm that may be the output layer too, which modules do not show."""
+    members = [(param, group) for group in groups for param in group["params"]]
     large = [
         (param, name)
         for group in groups
         if group["role"] == "embedding" and group["constraint"].radius == "sqrt_dim"
         for param, name in named_params(group)
-        if param.requires_grad and not is_seen(param)
+        if param.requires_grad
     ]
     if not large:
         return
-    members = [(param, group) for group in groups for param in group["params"]]
-    outputs = {id(param) for param in known_outputs(model, (param for param, _ in members))}
-    ends = {
-        neurons_from_options(group, param.shape).num_neurons
+    marks = known_marks(model, (param for param, _ in members))
+    large = [
+        (param, name) for param, name in large if param not in marks or not marks[param].is_seen
+    ]
+    if any(mark.is_tied for mark in marks.values()):
+        return  # there is such a layer
+    outputs = [
+        neurons_from_options(group, param.shape)
         for param, group in members
-        if id(param) in outputs
-    }
-    names = [name for param, name in large if param.shape[-1] in ends]
-    if names:
-        warn_user(
-            f"{' or '.join(names)} may be the output layer, too: the last layer has as many outputs as a "
-            f"row of it has numbers. If so, the norm of sqrt(dim) that preset={preset!r} gives embeddings "
-            "makes logits too large. Pass example=, what the model is called with, to Nero, or to "
-            "nero.annotate if you pass parameters, so that it is seen",
-            LayoutWarning,
-        )
+        if param in marks and marks[param].is_output
+    ]
+    alone = [name for param, name in large if param in marks and marks[param].is_alone]
+    if callable(getattr(model, "get_output_embeddings", None)):
+        # A model of Hugging Face has modules for its logits, so one number is no value beside them.
+        outputs = [output for output in outputs if output.num_neurons > 1]
+    maybe = [name for param, name in large if _may_end_in(param.shape, outputs)]
+    if any(_is_head_of(param.shape, output) for param, _ in large for output in outputs):
+        maybe = []
+    if alone and not isinstance(model, nn.Embedding | nn.EmbeddingBag):
+        what = "no layer reads it: scores of rows with each other would be"
+        names = alone
+    elif maybe:
+        what = "if the model multiplies features with all its rows, logits are"
+        names = maybe
+    else:
+        return
+    shown = " or ".join(names[:3]) + (f" or {len(names) - 3} more" if len(names) > 3 else "")
+    warn_user(
+        f"{shown} may be the output layer, too: {what} too large with the norm sqrt(dim) of "
+        f"preset={preset!r}. Pass example=, what the model is called with, to Nero, or to nero.annotate if "
+        "you pass parameters",
+        LayoutWarning,
+    )
+
+
+def _may_end_in(table: Sequence[int], outputs: Sequence[Neurons]) -> bool:
+    """Whether a model whose modules end in these layers may go on with a product with this table.
+
+    Its last layer then has as many outputs as a row has numbers. Or its last layer comes after the product
+    and reads one number per row. Or it is a value head, which reads the features and gives one number.
+    """
+    rows, width = table[0], table[-1]
+    return any(
+        (last.num_neurons == width and last.num_neurons != rows)
+        or (last.fan_in == rows and rows != width)
+        or (last.num_neurons == 1 and last.fan_in == width)
+        for last in outputs
+    )
+
+
+def _is_head_of(table: Sequence[int], output: Neurons) -> bool:
+    """Whether a layer gives logits of a table's rows, so that the table itself need not."""
+    return output.num_neurons == table[0] and output.fan_in == table[-1]
 
 
 def warn_no_storage(name: str) -> None:

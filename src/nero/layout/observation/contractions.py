@@ -60,7 +60,8 @@ def _trilinear(observer: Observer, call: Call, is_data: bool) -> None:
     for tensor, expanded in zip(call.args[:3], call.args[3:6], strict=True):
         own = [d for d in range(tensor.ndim + len(expanded)) if d not in expanded]
         summed = [place for place, d in enumerate(own) if d in call.args[6]]
-        contract(observer, tensor, summed, "bilinear")
+        partner = call.args[0] if tensor is call.args[1] else None
+        contract(observer, tensor, summed, "bilinear", partner=partner)
     observer.mark(call.out, (), is_data=True)
 
 
@@ -174,7 +175,8 @@ def contract(
         elif source.stage == "row":
             if summed:
                 role: Role = "embedding" if kept <= summed else "neuron"
-                observer.see(source, role, operation, summed)
+                sighting = observer.see(source, role, operation, summed)
+                observer.see_score(sighting, observer.factor(partner), partner)
         elif summed:
             groups = _size_of_dim_0(source, others) if 0 in summed else 1
             sighting = observer.see(

@@ -57,7 +57,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
         >>> seen.layouts[0].neuron_dims, seen.how
         ((1,), 'mm')
     """
-    params = dict(model.named_parameters())
+    params = dict(nn.Module.named_parameters(model))  # a class may leave out what it does not train
     tensors = {**params, **dict(model.named_buffers())}
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)

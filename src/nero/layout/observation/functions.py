@@ -76,7 +76,7 @@ def _meet_data(observer: Observer, call: Call, place: int, source: Source) -> So
     is_factor = name in _FACTOR or (name in ("addcmul", "addcdiv") and place > 0)
     if is_factor or (name == "lerp" and place == 2):
         if source.stage == "row" and observer.origin(call.tensors[place]).is_data:
-            return source  # an embedding that is scaled by data is still on its way
+            return _multiplied(observer, call, place, source)  # it is still on its way
         role = "other" if name == "div" and place == 1 else source.factor_role
         sighting = observer.see(source, role, name, is_settled=False)
         is_switched = name == "mul" and _is_switch(call, place, source)
@@ -113,6 +113,15 @@ def _meets_its_transpose(observer: Observer, call: Call) -> set[str]:
             observer.see(source, "other", f"{call.name} with its own transpose", is_weak=True)
             found.add(source.name)
     return found
+
+
+def _multiplied(observer: Observer, call: Call, place: int, source: Source) -> Source:
+    """Return gathered rows, and by what they were multiplied, unless that was one number for each row."""
+    for i, other in enumerate(call.tensors):
+        sizes = (1,) * (len(source.axes) - other.ndim) + tuple(other.shape)
+        if i != place and any(n > 1 and axes for n, axes in zip(sizes, source.axes, strict=True)):
+            source = replace(source, factor=observer.factor(other) or source.factor)
+    return source
 
 
 def _fullest(sources: Sequence[Source]) -> list[Source]:
@@ -178,20 +187,25 @@ def _reduction(observer: Observer, call: Call, is_data: bool) -> None:
     place = 2 if call.name in ("norm", "linalg_vector_norm") else 1
     dims = _reduced_dims(call.arg(place, "dim"), tensor.ndim)
     left = [d for d in range(tensor.ndim) if d not in dims]
+    has_all = out.ndim == tensor.ndim
     open_ones = []
     for source in observer.sources(tensor):
         summed = source.dims(dims)
+        kept = tuple(() if d in dims else axes for d, axes in enumerate(source.axes))
+        after = source.seen(kept if has_all else tuple(source.axes[d] for d in left))
         if source.stage == "data" or (source.stage == "row" and is_data):
             if summed and call.name != "max":
-                observer.see(source, "embedding", call.name, summed)
+                sighting = observer.see(source, "embedding", call.name, summed)
+                factor = source.factor if call.name == "sum" else None
+                observer.see_score(sighting, factor, tensor)
+            elif source.stage == "row" and not summed:  # as the mean of words around a word
+                open_ones.append(after)
         elif source.stage == "scaled":
             if summed and call.name == "sum":
-                observer.see(source, "neuron", "mul and sum", summed)
-        elif out.ndim == tensor.ndim:
-            kept = tuple(() if d in dims else axes for d, axes in enumerate(source.axes))
-            open_ones.append(source.seen(kept))
+                sighting = observer.see(source, "neuron", "mul and sum", summed)
+                observer.see_layer(source, sighting, tensor)
         else:
-            open_ones.append(source.seen(tuple(source.axes[d] for d in left)))
+            open_ones.append(after)
     observer.mark(call.out, open_ones, is_data=is_data)
 
 

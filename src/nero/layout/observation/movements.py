@@ -53,6 +53,7 @@ def _gather(
         row = source.seen(axes_after(source.axes))
         if source.stage == "weight":
             sighting = observer.see(source, "embedding", call.name, row.dims(), is_settled=False)
+            sighting.looked_up_at = observer.num_layers
             row = replace(row, stage="row", sighting=sighting)
         gathered.append(row)
     observer.mark(call.out, gathered, is_data=is_data)

@@ -8,7 +8,7 @@ tensor holds, whether it holds data, and what has been seen so far.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,6 +69,9 @@ class Observer(TorchDispatchMode):
         self.invented: Counter[str] = Counter()
         """Operations whose outcome depends on values, which do not exist: how often one was invented."""
         self.known = KnownValues()
+        self._ends: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
+        """For tensors, the layers whose outcome is in them and went through no other since."""
+        self._new_ends: list[Sighting] = []
         self._origins: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
         self._ranks = {name: len(dims_of(axes_of(t[0].shape))) for name, t in params.items()}
         for name, tensors in params.items():
@@ -94,12 +97,22 @@ class Observer(TorchDispatchMode):
         if func.namespace == "prim" or not tensors_in(out):
             return out  # a question about a tensor, not a use of it
         call = Call(func, name, args, kwargs, out)
+        before = [end for tensor in call.tensors for end in self._ends.get(tensor, ())]
+        self._new_ends = []
         origins = [self.origin(tensor) for tensor in call.tensors]
         if any(origin.sources for origin in origins):
             operations.follow(self, call, any(origin.is_data for origin in origins))
         elif any(origin.is_data for origin in origins):
             self.mark(out, (), is_data=True)
+        self._pass_on(out, before)
         return out
+
+    def _pass_on(self, out: Any, before: Iterable[Sighting]) -> None:
+        """Note which layers the outcome of an operation comes from, apart from those with others after."""
+        ends = {id(end): end for end in (*before, *self._new_ends) if end.is_end}
+        if ends:
+            for tensor in tensors_in(out):
+                self._ends[tensor] = tuple(ends.values())
 
     def origin(self, tensor: object) -> Origin:
         """Return what a tensor is made of; nothing, if it is none or a constant."""
@@ -148,9 +161,29 @@ class Observer(TorchDispatchMode):
 
     def see_layer(self, source: Source, sighting: Sighting, data: object) -> None:
         """Note that data went through a layer whose weight this is, if it was data."""
-        if source.stage == "weight" and self.origin(data).is_data:
+        if source.stage in ("weight", "scaled") and self.origin(data).is_data:
             self.num_layers += 1
             sighting.place = self.num_layers
+            self._end_in(sighting, data)
+
+    def see_score(self, sighting: Sighting, factor: str | None, data: object) -> None:
+        """Note that gathered rows were multiplied with data, or with other such rows, and added up."""
+        if factor is not None:
+            sighting.meets_rows = sighting.meets_rows or factor == "rows"
+            self._end_in(sighting, data)
+
+    def _end_in(self, sighting: Sighting, data: object) -> None:
+        """Note that data has gone through a layer: it follows those that the data has come from."""
+        for end in self._ends.get(data, ()):
+            end.is_end = False
+        sighting.is_end = True
+        self._new_ends.append(sighting)
+
+    def factor(self, tensor: object) -> Literal["data", "rows"] | None:
+        """Return what gathered rows meet in a tensor: data, if so rows of a table, or neither."""
+        if not self.origin(tensor).is_data:
+            return None
+        return "rows" if any(s.stage == "row" for s in self.sources(tensor)) else "data"
 
     def see_data_through(self, tensor: object) -> None:
         """Note that data goes through a layer whose weight this is: what made it were no tokens."""

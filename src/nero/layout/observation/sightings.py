@@ -31,6 +31,12 @@ class Sighting:
     """Whether any other sighting tells more, as with the power iteration of spectral norm."""
     place: int = 0
     """As the weight of a layer that data went through: the how-manieth of the pass it was; or 0."""
+    looked_up_at: int | None = None
+    """Where rows were gathered: how many layers data had gone through before."""
+    meets_rows: bool = False
+    """Whether gathered rows were multiplied with gathered rows, and the products added up."""
+    is_end: bool = False
+    """Whether data went through it, and so far through no layer after that."""
 
     def layout(self, ndim: int) -> Layout | None:
         """Return the layout that follows, or ``None`` where nothing does."""
@@ -59,6 +65,8 @@ class Source:
     """Whether data has scaled it as a whole, as a mask does with the token that replaces others."""
     sighting: Sighting | None = None
     """What will be settled by what follows."""
+    factor: Literal["data", "rows"] | None = None
+    """By what gathered rows were multiplied, number by number: by data, and if so by rows of a table."""
 
     @property
     def factor_role(self) -> Role:
@@ -87,10 +95,16 @@ class Seen:
     """The layouts of its uses: more than one if they contradict each other, none if it was not followed."""
     operations: tuple[str, ...]
     """The operations that consume it."""
-    place: int = 0
-    """Where it was the weight of a layer, the last place of that among all layers of the pass; or 0."""
     is_looked_up: bool = False
     """Whether rows of it were looked up, or it was added to data."""
+    is_scored: bool = False
+    """Whether data was multiplied with every row after some rows had been looked up, as for logits."""
+    meets_rows: bool = False
+    """Whether rows that were looked up were multiplied with such rows, as in a factorisation."""
+    is_layer: bool = False
+    """Whether data went through it."""
+    ends: tuple[Layout, ...] = ()
+    """Its layouts where data went through it, and through no layer after that."""
 
     @property
     def how(self) -> str:
@@ -113,12 +127,26 @@ def summarised(sightings: Sequence[Sighting], shape: Sequence[int]) -> Seen:
         layout = each.layout(len(shape))
         if layout is not None and not any(_agree(layout, known) for known in layouts):
             layouts.append(layout)
+    lookups = [each for each in followed if each.looked_up_at is not None]
+    ends = [each.layout(len(shape)) for each in followed if each.is_end]
     return Seen(
         tuple(layouts),
         tuple(each.operation for each in followed),
-        place=max((each.place for each in followed), default=0),
         is_looked_up=any(each.role == "embedding" for each in followed),
+        is_scored=any(_is_scored(each, lookup) for each in followed for lookup in lookups),
+        meets_rows=any(each.meets_rows for each in lookups),
+        is_layer=any(each.place for each in followed),
+        ends=tuple(layout for layout in ends if layout is not None),
     )
+
+
+def _is_scored(layer: Sighting, lookup: Sighting) -> bool:
+    """Whether a layer gives one number per row of the table, and only after the table was read.
+
+    A codebook is scored to find the row that is read then; it is no output.
+    """
+    is_later = layer.place > (lookup.looked_up_at or 0)
+    return layer.looked_up_at is None and is_later and layer.fan_in == lookup.fan_in
 
 
 def _agree(layout: Layout, other: Layout) -> bool:

@@ -46,15 +46,17 @@ test-lab: dev
 	$(PYTEST) lab
 
 # Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
-# without torchvision, which only their data need, torchtitan without the older datasets that it asks for.
+# without torchvision, which only their data need, torchtitan without the older datasets that it asks for, and
+# DeepSpeed without its compiled operators; its setup imports torch, so it cannot be built in isolation.
 integrations: dev
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' -e 'lab[finetune]' \
 		fastdownload fasttransform tyro torchdata torch_checkpointing einops 'spmd_types==0.2.3'
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt 'deepspeed>=0.19'
 	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>=0.3'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md
 
-# The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out.
+# The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out, and .ci/run has it last.
 jax: dev
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[jax]' flax orbax-checkpoint
 	$(BIN)/python -m pytest -q tests/nero_jax src/nero/jax docs/how-to/jax.md
@@ -99,7 +101,7 @@ sbom: dist
 # what triton it wants.
 lock:
 	rm -rf .venv-lock
-	$(MAKE) VENV=.venv-lock test integrations
+	$(MAKE) VENV=.venv-lock test integrations jax
 	.venv-lock/bin/python -m pip freeze --exclude-editable > .ci/lock.new
 	(echo '# Made by `make lock` with Python 3.11.'; grep -vE '^(torch|triton)==' .ci/lock.new) > .ci/lock.txt
 	rm .ci/lock.new

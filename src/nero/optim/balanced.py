@@ -15,6 +15,7 @@ from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, check_groups, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
+from nero.optim.flattened import SeenShapes
 from nero.optim.nero import Nero
 from nero.optim.projection import project_param_, ranks_share
 from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
@@ -102,6 +103,7 @@ class Balanced(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimiser's state, with constraints as plain values."""
+        self._shapes.check(self.param_groups, self.state)
         packed = self.optimizer.state_dict()
         for group in packed["param_groups"]:
             if isinstance(group.get("constraint"), Sphere):
@@ -114,6 +116,7 @@ class Balanced(Optimizer):
         The layout comes from the model that is being trained, and so does the constraint of a group where
         the checkpoint has none: it may be one of the wrapped optimiser alone.
         """
+        self._shapes.check(self.param_groups, self.state)
         check_state_dict(state_dict)
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
         groups = matched_by_name(state_dict["param_groups"], self.param_groups)
@@ -121,6 +124,7 @@ class Balanced(Optimizer):
         self.optimizer.load_state_dict({**state_dict, "param_groups": groups})
         for group, kept in zip(self.param_groups, own, strict=True):
             group.update({k: v for k, v in kept.items() if k in LAYOUT_KEYS or k not in group})
+        self._shapes.note(self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a param group, and project it."""
@@ -131,6 +135,7 @@ class Balanced(Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+        self._shapes.note(self.param_groups[-1:])
         self._project_groups(self.param_groups[-1:])
 
     def __getattr__(self, name: str) -> Any:
@@ -161,7 +166,8 @@ class Balanced(Optimizer):
         return BALANCED if self._chosen is None else None
 
     def _attach(self) -> None:
-        self._watch = LoadWatch()
+        self._watch, self._shapes = LoadWatch(), SeenShapes()
+        self._shapes.note(self.param_groups)
         self.optimizer._is_balanced = True  # type: ignore[attr-defined]
         self.optimizer.register_step_pre_hook(lambda *_: self._before_step())
         self.optimizer.register_step_post_hook(lambda *_: self._project())
@@ -181,6 +187,7 @@ class Balanced(Optimizer):
     @torch.no_grad()
     def _before_step(self) -> None:
         if not torch.compiler.is_compiling():
+            self._shapes.check(self.param_groups, self.state)
             self._watch.before_step(self.param_groups, self._unchosen)
         # Once: measured before every step, the rounding of each would add to the last. In the group, so
         # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.

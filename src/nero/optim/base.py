@@ -49,6 +49,7 @@ from nero.optim.checks import (
     warn_no_storage,
     warn_untrainable,
 )
+from nero.optim.flattened import SeenShapes
 
 Params: TypeAlias = (
     nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -112,6 +113,7 @@ class RelativeOptimizer(Optimizer):
         self._names: tuple[str, ...] = ()
         self._lr_copies: list[Tensor] = []
         self._grown: list[str] = []
+        self._shapes = SeenShapes()
         model = model_of(params)
         if model is not None:
             check_overrides(overrides, defaults)
@@ -221,6 +223,7 @@ class RelativeOptimizer(Optimizer):
 
     def _prepare_groups(self, groups: Sequence[Group]) -> None:
         """Make the state of new groups: all groups of a new optimiser at once, or one that is added."""
+        self._shapes.note(groups)
         for group in groups:
             for place, param in enumerate(group["params"]):
                 self._prepare(param, group, place)
@@ -255,6 +258,8 @@ class RelativeOptimizer(Optimizer):
         updates: list[Update] = []
         position = 0
         is_traced = torch.compiler.is_compiling()
+        if not is_traced:
+            self._shapes.check(self.param_groups, self.state)
         num_known = 0 if is_traced else len(self.state)
         if self._lr_copies and not is_traced:
             self._follow_lr()
@@ -296,6 +301,7 @@ class RelativeOptimizer(Optimizer):
         Where a trainer has swapped them since, as a rule for shards, the state of those that left goes.
         Those that came get theirs, so that a checkpoint has something to fill; nothing is projected.
         """
+        self._shapes.check(self.param_groups, self.state)
         if self._forget_swapped():
             for group in self.param_groups:
                 for param in group["params"]:
@@ -319,6 +325,7 @@ class RelativeOptimizer(Optimizer):
         comes from the model that is being trained, everything else from the checkpoint. Options that an
         older checkpoint does not have keep their present values.
         """
+        self._shapes.check(self.param_groups, self.state)
         check_mapping(state_dict)
         states: dict[Tensor, State] = {}
 
@@ -370,7 +377,9 @@ class RelativeOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._resolved, self._options, self._names = {}, {}, ()
         self._lr_copies, self._grown = [], []
+        self._shapes = SeenShapes()
         super().__setstate__(state)
+        self._shapes.note(self.param_groups)
         for group in self.param_groups:
             for key, value in self.defaults.items():
                 if key != "differentiable":  # torch adds it to the defaults of every optimiser

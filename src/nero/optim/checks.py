@@ -17,6 +17,7 @@ from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.arrival import known_marks
 from nero.layout.groups import override_pairs
+from nero.optim.flattened import check_whole
 
 
 def read_lr(lr: float | Tensor) -> float | Tensor:
@@ -248,15 +249,6 @@ def warn_no_storage(name: str) -> None:
         f"{name} is still on the meta device, so this step cannot train it; if the model has been "
         "materialised since (to_empty makes new parameters), build the optimizer anew"
     )
-
-
-def check_whole(param: Tensor, name: str) -> None:
-    """Raise if a trainer has flattened ``param``, so that its neurons are gone."""
-    if getattr(param, "_fsdp_flattened", False) or hasattr(param, "ds_id"):
-        raise RuntimeError(
-            f"{name} was flattened by FSDP1 or DeepSpeed ZeRO, so its neurons are cut into pieces; "
-            "use FSDP2 (torch.distributed.fsdp.fully_shard), which keeps them whole"
-        )
 
 
 def check_param(param: Tensor, group: Mapping[str, Any], name: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nero.backends.triton.launch import COMPILATION
-from nero.backends.triton.table import TILES, Kind
+from nero.backends.triton.table import TILES, Kind, Phase
 
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
 DTYPES = ("float32", "bfloat16")
@@ -102,19 +102,14 @@ def compiled_step(dtype: str, architecture: int) -> MachineCode:
     """Compile the kernel as it is launched, with all kinds of tiles."""
     import triton.language as tl
 
-    from nero.backends.triton.kernels import step_kernel
-
-    return read_code(compiled_kernel(step_kernel, _constants(getattr(tl, dtype)), architecture))
+    return read_code(_compiled_step(getattr(tl, dtype), architecture))
 
 
 def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]:
     """Compile for an AMD GPU, and return registers, spills and memory as its assembler tells them."""
     import triton.language as tl
 
-    from nero.backends.triton.kernels import step_kernel
-
-    compiled = compiled_kernel(step_kernel, _constants(getattr(tl, dtype)), architecture)
-    text = compiled.asm["amdgcn"]
+    text = _compiled_step(getattr(tl, dtype), architecture).asm["amdgcn"]
     fields: tuple[str, ...] = ("vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count")
     fields += ("private_segment_fixed_size", "group_segment_fixed_size")
     found = {name: re.search(rf"\.{name}:\s+(\d+)", text) for name in fields}
@@ -124,6 +119,13 @@ def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]
         "wide_loads": len(re.findall(r"global_load_dwordx4", text)),
         "float64": len(re.findall(r"^\s+v_\w+_f64", text, re.M)),
     }
+
+
+def _compiled_step(dtype: Any, architecture: int | str) -> Any:
+    from nero.backends.triton.kernels import step_kernel
+
+    constants = {**_constants(dtype), "PHASE": int(Phase.WHOLE)}
+    return compiled_kernel(step_kernel, constants, architecture)
 
 
 def _constants(dtype: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from nero.backends.geometry import geometry
 from nero.backends.triton.table import TILES, Kind, walk_of
 from nero.core.neurons import neurons_from_options
 from nero.tables import aligned
-from nero.tools.arguments import add_json_argument, list_of, whole_number
+from nero.tools.arguments import add_json_argument, list_of, names_of, whole_number
 from nero.tools.environment import versions
 from nero.tools.models import MODELS
 from nero.tools.output import print_or_write, progress
@@ -88,22 +88,32 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="N,...",
         help="compute capabilities (default: %(default)s)",
     )
+    parser.add_argument(
+        "--dtypes",
+        type=names_of(dict.fromkeys(DTYPES)),
+        default=",".join(DTYPES),
+        metavar="NAME,...",
+        help="dtypes of the weights (default: %(default)s)",
+    )
     add_json_argument(parser)
     args = parser.parse_args(argv)
     with progress() as show:
-        report = make_report(args.model, args.architectures, show)
+        report = make_report(args.model, args.architectures, args.dtypes, show)
     print_or_write(text(report), report, args.json)
 
 
 def make_report(
-    model: str, architectures: Iterable[int], show: Any = lambda _: None
+    model: str,
+    architectures: Iterable[int],
+    dtypes: Sequence[str] = DTYPES,
+    show: Any = lambda _: None,
 ) -> dict[str, Any]:
     """Compile everything; return what becomes JSON."""
     rows, predictions = [], []
     with torch.device("meta"):
         loads = loads_of(MODELS[model]())
     for architecture in architectures:
-        for dtype in DTYPES:
+        for dtype in dtypes:
             show(f"sm_{architecture}, {dtype}")
             whole = compiled_step(dtype, architecture)
             rows.append(row_of("all", dtype, architecture, whole, whole))
@@ -121,7 +131,7 @@ def make_report(
         "versions": versions(("triton", "nero-optim")),
         "num_warps": THREADS // 32,
         "tiles": rows,
-        "amd": {dtype: compiled_for_amd(dtype) for dtype in DTYPES},
+        "amd": {dtype: compiled_for_amd(dtype) for dtype in dtypes},
         "loads": [{**asdict(load), "kind": load.kind.name.lower()} for load in loads],
         "predictions": sorted(predictions, key=lambda p: (p["dtype"], order.index(p["card"]))),
     }

@@ -47,6 +47,22 @@ def test_a_row_of_the_record(kind):
 
 
 @compiles
+def test_the_command(capsys, tmp_path):
+    """One architecture and one dtype, with all kinds of tiles and an AMD card: what else varies is data."""
+    file = tmp_path / "roofline.json"
+    only = ["--architectures", "80", "--dtypes", "float32", "--json", str(file)]
+    gpu_roofline.main(["--model", "resnet-tiny", *only])
+    assert "a step of resnet-tiny" in capsys.readouterr().out
+    report = json.loads(file.read_text())
+    recorded = [r for r in RECORD["tiles"] if (r["dtype"], r["architecture"]) == ("float32", 80)]
+    assert [row["tile"] for row in report["tiles"]] == [row["tile"] for row in recorded]
+    assert not any(row["spills"] for row in report["tiles"])
+    assert report["amd"]["float32"]["vgpr_spill_count"] == 0
+    assert [each["card"] for each in report["predictions"]] == ["A100 80 GB SXM"]
+    assert report["predictions"][0]["step"] > report["predictions"][0]["copy"] > 0
+
+
+@compiles
 @pytest.mark.parametrize("kind", [Kind.WIDE, Kind.LONG])
 def test_no_weight_costs_float64(kind):
     """Half as many weights per thread need as many float64 instructions: those of coefficients."""

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from nero import LayoutWarning
 from nero.tools.arguments import CommandError
 from nero.tools.cli import main
 from nero.tools.plan.mesh import Ranks
@@ -51,6 +53,52 @@ def test_plans_for_any_model(capsys):
     assert "cannot be called without arguments" in capsys.readouterr().err
     assert main(["plan", "--model", "torch.nn:PReLU", "--optimizers", "nero"]) == 0
     assert "1 parameters on 8 ranks (fsdp=8)" in capsys.readouterr().out
+
+
+class Unregistered(nn.Module):
+    """Keeps its own matrix as (in, out), and uses its embedding as output layer by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(32, 16)
+        self.mix = nn.Parameter(torch.empty(16, 24))
+        self.down = nn.Linear(24, 16)
+
+    def forward(self, tokens):
+        return nn.functional.linear(self.down(self.embed(tokens) @ self.mix), self.embed.weight)
+
+
+def tokens():
+    return torch.zeros(2, 5, dtype=torch.long)
+
+
+@pytest.mark.filterwarnings("error::nero.LayoutWarning")
+def test_an_example_shows_how_a_model_uses_its_parameters(capsys):
+    name = f"{__name__}:"
+    command = ["plan", "--model", f"{name}Unregistered", "--mesh", "fsdp=2", "--json"]
+    costs = {}
+    for only in ("nero", "nero-rows", "nero-polar"):
+        with pytest.raises(LayoutWarning, match="`mix` are guessed"):
+            main([*command, "--optimizers", only])
+        capsys.readouterr()
+        assert main([*command, "--optimizers", only, "--example", f"{name}tokens"]) == 0
+        ((costs[only],),) = [
+            p["costs"].values() for p in json.loads(capsys.readouterr().out)["plans"]
+        ]
+    # FSDP2 cuts dim 0, which is the fan-in of `mix`: its sums are added up, as a guess would not have it.
+    assert costs["nero"]["num_collectives"] == costs["nero-rows"]["num_collectives"] == 1
+    assert costs["nero-polar"]["num_collectives"] >= 1
+
+
+def test_an_example_changes_nothing_where_all_layers_are_registered():
+    model = nn.Sequential(
+        nn.Embedding(32, 16), nn.Linear(16, 24), nn.LayerNorm(24), nn.Linear(24, 8)
+    )
+    for ranks in (Ranks(fsdp=2), Ranks(fsdp=4), Ranks()):
+        bare, seen = (plan(model, ranks, example=each).costs for each in (None, tokens()))
+        assert [*bare] == [*seen]
+        for name in bare:
+            assert replace(bare[name], seconds=0) == replace(seen[name], seconds=0), name
 
 
 def test_says_that_there_is_no_matplotlib(monkeypatch, capsys):

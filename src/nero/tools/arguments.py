@@ -33,6 +33,16 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_example_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the batch that shows how a model uses its parameters; `nero.tools.load.load_example` reads it."""
+    parser.add_argument(
+        "--example",
+        metavar="MODULE:CALLABLE",
+        help="a callable without arguments that returns a batch for the model: layers that are not "
+        "registered are then read by watching one forward pass",
+    )
+
+
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option that `nero.tools.output.print_or_write` obeys."""
     parser.add_argument(

@@ -7,7 +7,7 @@ import sys
 from nero.core.presets import PRESETS
 from nero.layout import Description, describe
 from nero.layout.description import COLUMNS
-from nero.tools.arguments import CommandError, add_model_argument
+from nero.tools.arguments import CommandError, add_example_argument, add_model_argument
 from nero.tools.load import load_example, load_model
 
 _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
@@ -18,12 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.set_defaults(constraint=None)  # that of the preset
     parser.add_argument("--preset", default="paper", choices=[*PRESETS])
-    parser.add_argument(
-        "--example",
-        metavar="MODULE:CALLABLE",
-        help="a callable without arguments that returns a batch for the model: layers that are not "
-        "registered are then read by watching one forward pass",
-    )
+    add_example_argument(parser)
     parser.add_argument("--plain", action="store_true", help="print a table without colours")
 
 

@@ -13,12 +13,13 @@ from nero.numbers import human_bytes
 from nero.tables import aligned
 from nero.tools.arguments import (
     CommandError,
+    add_example_argument,
     add_json_argument,
     add_optimizers_argument,
     output_file,
 )
 from nero.tools.environment import environment
-from nero.tools.load import load_model
+from nero.tools.load import load_example, load_model
 from nero.tools.models import MODELS
 from nero.tools.output import print_or_write, progress
 from nero.tools.plan.mesh import Ranks, parse_ranks
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(MODELS)} (default: %(default)s), or MODULE:CALLABLE, a callable without "
         "arguments that returns a torch.nn.Module",
     )
+    add_example_argument(parser)
     parser.add_argument(
         "--mesh",
         type=parse_ranks,
@@ -59,13 +61,21 @@ def run(args: argparse.Namespace) -> None:
         CommandError: if the model cannot be cut so, or there is no matplotlib to draw with.
     """
     model = load_model(args.model, known=MODELS)
+    example = None if args.example is None else load_example(args.example)
     if args.plot is not None:
         figure_class()  # before minutes of work, not after
     plans = []
     for ranks in args.mesh or [Ranks(fsdp=8)]:
         with progress(f"{args.model} on {ranks.size:,} ranks") as show:
             plans.append(
-                plan(model, ranks, name=args.model, optimizers=args.optimizers, on_progress=show)
+                plan(
+                    model,
+                    ranks,
+                    name=args.model,
+                    optimizers=args.optimizers,
+                    example=example,
+                    on_progress=show,
+                )
             )
     figures = {**environment("cpu"), "plans": [each.as_dict() for each in plans]}
     print_or_write("\n\n".join(map(table, plans)), figures, args.json)

@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nero.baselines import Lamb
@@ -21,11 +23,20 @@ from nero.tools.optimizers import Build, muon, num_bytes, state_bytes
 from nero.tools.plan.mesh import Ranks
 from nero.tools.plan.shard import on_meta, shard_
 
+
+def _alone(build: Callable[..., Optimizer], model: nn.Module) -> list[Optimizer]:
+    return [build(model)]
+
+
+_READING: Mapping[str, Callable[..., Optimizer]] = {
+    "nero": Nero,
+    "nero-rows": partial(Nero, preset="rows"),
+    "nero-rows-bf16": partial(Nero, preset="rows", momentum_dtype="bfloat16"),
+    "nero-polar": partial(Nero, preset="polar"),
+}
+"""Those that read what a model's neurons are, and can watch an example for it."""
 OPTIMIZERS: Mapping[str, Build] = {
-    "nero": lambda model: [Nero(model)],
-    "nero-rows": lambda model: [Nero(model, preset="rows")],
-    "nero-rows-bf16": lambda model: [Nero(model, preset="rows", momentum_dtype="bfloat16")],
-    "nero-polar": lambda model: [Nero(model, preset="polar")],
+    **{name: partial(_alone, build) for name, build in _READING.items()},
     "adamw": lambda model: [torch.optim.AdamW(model.parameters())],
     "lamb": lambda model: [Lamb(model)],
     "muon": muon,
@@ -71,6 +82,7 @@ def plan(
     *,
     name: str = "model",
     optimizers: Iterable[str] = tuple(OPTIMIZERS),
+    example: Any = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Count what a step costs on every rank, without the ranks and without memory for the weights.
@@ -78,6 +90,14 @@ def plan(
     The model is cut among ``ranks`` on the meta device, in a process group of torch's that sends nothing,
     and every optimiser takes one whole step on what rank 0 holds. One that cannot take a step on this mesh,
     such as torch's Muon with more ranks than rows, is left out, and ``left_out`` says why.
+
+    Args:
+        model: the model.
+        ranks: what it is cut among.
+        name: what the table calls it.
+        optimizers: names from `OPTIMIZERS`.
+        example: a batch, as [`Nero`][nero.Nero] takes it: it is watched before the model is cut.
+        on_progress: called with what is being done.
 
     Raises:
         CommandError: if the model cannot be cut so, or a process group exists already.
@@ -94,15 +114,31 @@ def plan(
             )
     with fake_ranks(ranks.size):
         on_progress("cutting")
-        cut = shard_(_copied(model), ranks)
+        whole, cut = _copied(model), shard_(_copied(model), ranks)
         params = [*cut.parameters()]
         result = Plan(name, ranks, sum(p.numel() for p in params), num_bytes(params))
         for each in optimizers:
             try:
-                result.costs[each] = step_cost(cut, each, on_progress=on_progress)
+                built = None
+                if example is not None and each in _READING:
+                    _set_gradients(cut)
+                    built = [_moved(_READING[each](whole, example=example), cut)]
+                result.costs[each] = step_cost(cut, each, built, on_progress=on_progress)
             except (CommandError, RuntimeError, TypeError, ValueError) as error:
                 result.left_out[each] = str(error).partition("\n")[0]
     return result
+
+
+def _moved(optimizer: Optimizer, cut: nn.Module) -> Optimizer:
+    """Swap the parameters of the model that is cut into an optimizer of the whole one, as trainers do.
+
+    A first step takes them in, which may send more than the steps that follow.
+    """
+    params = dict(cut.named_parameters())
+    for group in optimizer.param_groups:
+        group["params"] = [params[name] for name in group["param_names"]]
+    optimizer.step()
+    return optimizer
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -116,14 +152,17 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 def step_cost(
-    model: nn.Module, optimizer: str, *, on_progress: Callable[[str], None] = lambda _: None
+    model: nn.Module,
+    optimizer: str,
+    built: Sequence[Optimizer] | None = None,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> StepCost:
     """Take one step with gradients of zero, and count; on a real process group as on a simulated one."""
     start = time.perf_counter()
     on_progress(f"{optimizer}: building")
-    for param in model.parameters():
-        param.grad = torch.zeros_like(param) if param.requires_grad else None
-    built = OPTIMIZERS[optimizer](model)
+    _set_gradients(model)
+    built = OPTIMIZERS[optimizer](model) if built is None else built
 
     def show(num_collectives: int) -> None:
         if num_collectives % 50 == 1:
@@ -139,6 +178,11 @@ def step_cost(
         collectives=dict(traffic.calls),
         seconds=time.perf_counter() - start,
     )
+
+
+def _set_gradients(model: nn.Module) -> None:
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param) if param.requires_grad else None
 
 
 class CountTraffic(TorchDispatchMode):

@@ -7,7 +7,7 @@ import torch
 
 from nero.tools.bench.command import write_report
 from nero.tools.bench.run import StepResult
-from nero.tools.bench.timing import Spread
+from nero.tools.bench.timing import OthersClock, Spread, Timings
 from nero.tools.cli import main
 
 QUICK = ["--shapes", "mlp-tiny", "--rounds", "2", "--settle-ms", "0", "--evict-mb", "0.1"]
@@ -34,6 +34,30 @@ def test_writes_json_and_prints_the_table(tmp_path, capsys):
     assert main(["bench", *QUICK, "--optimizers", "nero", "--json", str(out)]) == 0
     assert "mlp-tiny" in capsys.readouterr().out
     assert [*json.loads(out.read_text())["results"][0]["optimizers"]] == ["nero"]
+
+
+def test_on_a_busy_machine_noisy_numbers_are_printed_and_flagged(monkeypatch, capsys):
+    """Other processes keep two CPUs busy in every round."""
+    monkeypatch.setattr(OthersClock, "share", lambda self: 2.0)
+    only = ["--optimizers", "nero,adamw-fused"]
+    assert main(["bench", *QUICK, *only, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    nero = result["optimizers"]["nero"]
+    assert nero["milliseconds"] is nero["ratios"]["adamw-fused"] is None  # targets look at these
+    assert nero["noisy_milliseconds"]["num"] == nero["num_samples"] == nero["num_disturbed"]
+    assert nero["noisy_ratios"]["adamw-fused"]["median"] > 0
+    assert main(["bench", *QUICK, *only]) == 0
+    printed = capsys.readouterr().out
+    for row in [line for line in printed.splitlines() if line.startswith(("nero", "adamw"))]:
+        assert row.count("~") == 4, row  # time, quartiles, ratio, bandwidth
+        assert " - " not in row
+    assert "~ noisy: other load disturbed every sample" in printed
+
+
+def test_calm_numbers_are_not_flagged(monkeypatch, capsys):
+    monkeypatch.setattr(Timings, "is_calm", lambda self, name: [True] * len(self.samples[name]))
+    assert main(["bench", *QUICK, "--optimizers", "nero,adamw-fused"]) == 0
+    assert "~" not in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

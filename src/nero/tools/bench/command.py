@@ -154,28 +154,37 @@ def table(result: ModelResult) -> str:
         if not step.does_the_work
     ]
     disturbed = [n for n, step in steps.items() if step.num_disturbed > step.num_samples / 2]
-    if disturbed:
+    if any(step.noisy_milliseconds or any(step.noisy_ratios.values()) for step in steps.values()):
+        lines.append(
+            "~ noisy: other load disturbed every sample, so this is from disturbed ones; run it again on "
+            "an idle machine"
+        )
+    elif disturbed:
         lines.append(f"other load disturbed most samples of {', '.join(disturbed)}: run it again")
     lines += [f"{name} was not measured: {why}" for name, why in result.left_out.items()]
     return "\n".join(lines)
 
 
 def _row(name: str, step: StepResult, references: Sequence[str], parameter_bytes: int) -> list[str]:
-    ms = step.milliseconds
+    ms, flag = step.milliseconds or step.noisy_milliseconds, "" if step.milliseconds else "~"
+    bandwidth = step.gigabytes_per_second
     return [
         name,
-        "-" if ms is None else f"{ms.median:.3g}" if ms.median < 100 else f"{ms.median:.0f}",
-        "-" if ms is None else f"{ms.low:.3g} to {ms.high:.3g}",
-        *(_ratio(step.ratios.get(r)) for r in references),
-        "-" if step.gigabytes_per_second is None else f"{step.gigabytes_per_second:.3g}",
+        "-" if ms is None else f"{flag}{ms.median:{'.3g' if ms.median < 100 else '.0f'}}",
+        "-" if ms is None else f"{flag}{ms.low:.3g} to {ms.high:.3g}",
+        *(_ratio(step.ratios.get(r), step.noisy_ratios.get(r)) for r in references),
+        "-" if bandwidth is None else f"{flag}{bandwidth:.3g}",
         human_bytes(step.state_bytes),
         f"{step.temporary_bytes / parameter_bytes:.2%}",
         f"{step.num_disturbed}/{step.num_samples}",
     ]
 
 
-def _ratio(ratio: Spread | None) -> str:
-    return "-" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+def _ratio(calm: Spread | None, noisy: Spread | None) -> str:
+    ratio, flag = calm or noisy, "" if calm else "~"
+    if ratio is None:
+        return "-"
+    return f"{flag}{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _non_negative(text: str) -> float:

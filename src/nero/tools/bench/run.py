@@ -1,8 +1,9 @@
 """Measures one model: builds it, lets the competitors take turns, and summarises what the clock said."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from nero.tools.bench.memory import (
     last_cache_bytes,
     temporary_bytes,
 )
-from nero.tools.bench.timing import Spread, interleave, spread
+from nero.tools.bench.timing import Spread, Timings, interleave, spread
 from nero.tools.bench.workload import Workload
 from nero.tools.optimizers import state_bytes, step_all
 
@@ -51,11 +52,15 @@ class StepResult:
     num_disturbed: int
     moved_bytes: int = 0
     """Weights and state in and out, and gradients in."""
+    noisy_milliseconds: Spread | None = None
+    """Of all samples, if other load disturbed every one of them."""
+    noisy_ratios: dict[str, Spread | None] = field(default_factory=dict)
+    """Of all rounds, for references without a round in which neither was disturbed."""
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """The bandwidth that it reached."""
-        ms = self.milliseconds
+        """The bandwidth that it reached, from noisy times if there are no others."""
+        ms = self.milliseconds or self.noisy_milliseconds
         return None if ms is None else self.moved_bytes / ms.median / 1e6
 
     @property
@@ -176,8 +181,7 @@ def _measure_batch(
     weights = sum(p.numel() * p.element_size() for p in workload.params)
     return {
         name: StepResult(
-            milliseconds=spread([1000 * s for s in timings.seconds(name)]),
-            ratios={to: spread(timings.ratios(name, to)) for to in references},
+            **times_of(timings, name, references),
             state_bytes=held[name],
             temporary_bytes=temporaries[name],
             share_changed=shares[name],
@@ -186,4 +190,21 @@ def _measure_batch(
             moved_bytes=3 * weights + 2 * held[name],
         )
         for name in competitors
+    }
+
+
+def times_of(timings: Timings, name: str, references: Iterable[str]) -> dict[str, Any]:
+    """Return the times of a `StepResult`: those of calm samples, and noisy ones where there are none."""
+    seconds = timings.seconds(name)
+    ratios = {to: spread(timings.ratios(name, to)) for to in references}
+    noisy = None if seconds else spread([1000 * s for s in timings.seconds(name, noisy=True)])
+    return {
+        "milliseconds": spread([1000 * s for s in seconds]),
+        "ratios": ratios,
+        "noisy_milliseconds": noisy,
+        "noisy_ratios": {
+            to: spread(timings.ratios(name, to, noisy=True))
+            for to, ratio in ratios.items()
+            if ratio is None
+        },
     }

@@ -17,7 +17,6 @@ The probe only reads, so it also leaves every step with the same cold caches, an
 """
 
 import gc
-import itertools
 import os
 import statistics
 import time
@@ -91,15 +90,21 @@ class Timings:
             for sample in self.samples[name]
         ]
 
-    def seconds(self, name: str) -> list[float]:
-        """Return the undisturbed times of a step."""
-        return [s.seconds for s in itertools.compress(self.samples[name], self.is_calm(name))]
+    def seconds(self, name: str, *, noisy: bool = False) -> list[float]:
+        """Return the undisturbed times of a step, or with ``noisy`` all of them."""
+        are_calm = self.is_calm(name)
+        return [
+            s.seconds for s, calm in zip(self.samples[name], are_calm, strict=True) if calm or noisy
+        ]
 
-    def ratios(self, name: str, to: str) -> list[float]:
-        """Return the time of one step over that of another, for rounds in which neither was disturbed."""
+    def ratios(self, name: str, to: str, *, noisy: bool = False) -> list[float]:
+        """Return the time of one step over that of another.
+
+        For rounds in which neither was disturbed, or with ``noisy`` for all rounds.
+        """
         are_calm = map(all, zip(self.is_calm(name), self.is_calm(to), strict=True))
-        pairs = zip(self.samples[name], self.samples[to], strict=True)
-        return [a.seconds / b.seconds for a, b in itertools.compress(pairs, are_calm)]
+        rounds = zip(self.samples[name], self.samples[to], are_calm, strict=True)
+        return [a.seconds / b.seconds for a, b, calm in rounds if calm or noisy]
 
     def num_disturbed(self, name: str) -> int:
         """Return how many samples of a step are left out."""

@@ -67,7 +67,8 @@ random: dev
 	$(BIN)/python -m pytest -q -n 2 -o addopts="--strict-markers --strict-config --doctest-modules -m 'not slow'" \
 		--randomly-seed=$(SEED) --randomly-dont-reset-seed tests src lab
 
-# One small edit at a time; the results are kept in records/mutants.json. FRESH=--fresh forgets them.
+# One small edit at a time; verdicts are kept in records/mutants.json, and only those that are stale, because the edited
+# file or its tests have changed, run again. FRESH=--fresh runs all: more than an hour.
 mutants: dev
 	$(BIN)/python -m tests.mutants --jobs 2 $(FRESH)
 

@@ -1,16 +1,21 @@
-"""Run the mutants: `python -m tests.mutants [--only PATTERN] [--jobs N] [--fresh] [--list]`.
+"""Run the mutants: `python -m tests.mutants [--only PATTERN] [--jobs N] [--fresh] [--list] [--status]`.
 
-Results are kept in records/mutants.json, so that a run that was interrupted goes on. `--baseline` runs the
-tests of all mutants on the repository as it is: they must pass, or a kill says nothing.
+Verdicts are kept in records/mutants.json, each with a digest of the edit, the edited file and its tests. If
+one of these changes, the verdict is stale, and the mutant runs again. A run that was interrupted resumes.
+`--status` counts the verdicts that hold and the stale ones. `--baseline` runs the tests of all mutants on
+the repository as it is: they must pass, or a kill says nothing.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+from collections import Counter
 
+from tests.mutants.mutant import ROOT
+from tests.mutants.mutant_digest import state_of
 from tests.mutants.mutant_list import MUTANTS
-from tests.mutants.mutant_runner import PYTEST, ROOT, run_all
+from tests.mutants.mutant_runner import PYTEST, read_record, run_all, write_record
 
 RECORD = ROOT / "records" / "mutants.json"
 
@@ -25,12 +30,19 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per mutant")
     parser.add_argument("--fresh", action="store_true", help="forget the results that there are")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--status", action="store_true", help="count verdicts, and run nothing")
     parser.add_argument("--baseline", action="store_true", help="run the tests without any edit")
     options = parser.parse_args()
     parts = options.only or [""]
     chosen = [m for m in MUTANTS if any(part in m.name or part in m.file for part in parts)]
-    if options.list:
-        print(*(f"{m.name:40} {m.file}" for m in chosen), sep="\n")
+    if options.list or options.status:
+        known = read_record(RECORD)
+        states = [(mutant, state_of(mutant, known)) for mutant in chosen]
+        if options.list:
+            print(*(f"{state:9} {m.name:40} {m.file}" for m, state in states), sep="\n")
+        else:
+            counts = Counter(state for _, state in states)
+            print(f"mutants: {', '.join(f'{num} {state}' for state, num in counts.items())}")
         return 0
     if options.baseline:
         selections = dict.fromkeys((m.tests, tuple(m.env.items())) for m in chosen)
@@ -44,6 +56,9 @@ def main() -> int:
                 )
             )
         return failed
+    known, listed = read_record(RECORD), {mutant.name for mutant in MUTANTS}
+    if known.keys() - listed:
+        write_record(RECORD, {name: each for name, each in known.items() if name in listed})
     names = {mutant.name for mutant in chosen}
     results = run_all(
         chosen, RECORD, jobs=options.jobs, fresh=options.fresh, timeout=options.timeout

@@ -1,6 +1,5 @@
 """Apply one small edit at a time to a copy of the repository, and see whether the tests notice."""
 
-import hashlib
 import json
 import os
 import re
@@ -12,49 +11,16 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "lab", "conformance", "conftest.py", "pyproject.toml")
+from tests.mutants.mutant import ROOT, Mutant, problem_with
+from tests.mutants.mutant_digest import digest_of, state_of
+
+COPIED = ("src", "tests", "lab", "conformance", "benchmarks", "examples", "records", "docs")
+COPIED += ("conftest.py", "pyproject.toml", "README.md")
 PYTEST = ("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A small edit that some test must notice."""
-
-    name: str
-    """Where and what, as in ``rule-beta``."""
-    file: str
-    old: str
-    """What must occur exactly once in the file."""
-    new: str
-    tests: tuple[str, ...]
-    """What to run: paths, node ids, ``-k`` and its expression."""
-    is_kernel: bool = False
-    """Whether what numba has compiled and kept is no longer valid."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    survives: str = ""
-    """Why no test can notice, where none can."""
-
-    @property
-    def digest(self) -> str:
-        """Tells whether a result is that of this very edit."""
-        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:12]
-
-
-def problem_with(mutant: Mutant, root: Path = ROOT) -> str | None:
-    """Return why an edit cannot be made, or ``None``."""
-    path = root / mutant.file
-    if not path.exists():
-        return f"{mutant.file} does not exist"
-    count = path.read_text().count(mutant.old)
-    if count != 1:
-        return f"{mutant.old!r} occurs {count} times in {mutant.file}, not once"
-    return "the edit changes nothing" if mutant.old == mutant.new else None
 
 
 class Copy:
@@ -125,21 +91,22 @@ def run_all(
     timeout: float = 600.0,
     root: Path = ROOT,
 ) -> dict[str, dict[str, Any]]:
-    """Run every mutant that has no result yet, and write the record after each.
+    """Run every mutant whose verdict is missing or stale, and write the record after each.
 
     Args:
         mutants: what to run.
-        record: a JSON file; results that it has are kept.
+        record: a JSON file; verdicts that still hold are kept.
         jobs: how many at a time, each in a copy of its own.
         fresh: run all again.
         timeout: seconds after which the tests of a mutant are given up.
         root: the repository.
     """
-    known = json.loads(record.read_text())["mutants"] if record.exists() else {}
-    todo = [m for m in mutants if fresh or known.get(m.name, {}).get("digest") != m.digest]
+    known = read_record(record)
+    todo = [m for m in mutants if fresh or state_of(m, known, root) in ("stale", "not run")]
     lock, copies = threading.Lock(), Queue[Copy]()
 
     def run(mutant: Mutant) -> None:
+        digest = digest_of(mutant, root)
         reason = problem_with(mutant, root)
         if reason is None:
             copy = copies.get()
@@ -152,7 +119,7 @@ def run_all(
         if mutant.survives:
             found["survives_because"] = mutant.survives
         with lock:
-            known[mutant.name] = {"file": mutant.file, **found, "digest": mutant.digest}
+            known[mutant.name] = {"file": mutant.file, **found, "digest": digest}
             write_record(record, known)
             print(
                 f"{found['result']:9} {found['seconds']:6.1f} s  {mutant.name}  {found['by']}",
@@ -164,6 +131,11 @@ def run_all(
             copies.put(Copy(Path(folder, str(number)), root))
         list(pool.map(run, todo))
     return known
+
+
+def read_record(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the verdicts by the names of mutants."""
+    return json.loads(path.read_text())["mutants"] if path.exists() else {}
 
 
 def write_record(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """Edits of the plain backend, of the kernels and their plans, of the compiled operator, of ranks."""
 
-from tests.mutants.mutant_runner import Mutant
+from tests.mutants.mutant import Mutant
 from tests.mutants.mutants_of_core import STATES, awkward, option
 
 PLAIN, GEOMETRY = "src/nero/backends/plain.py", "src/nero/backends/geometry.py"

@@ -1,10 +1,11 @@
 """Edits of what a layout is, of the rule, of the lists of options and state, and of optimisers."""
 
-from tests.mutants.mutant_runner import Mutant
+from tests.mutants.mutant import Mutant
 
 NEURONS, RULE, GRAM, SPEC = (f"src/nero/core/{n}.py" for n in ("neurons", "rule", "gram", "spec"))
 SPHERE, ROUNDING = "src/nero/core/sphere.py", "src/nero/core/rounding.py"
 BASE, NERO, CHECKPOINT = (f"src/nero/optim/{name}.py" for name in ("base", "nero", "checkpoint"))
+FLATTENED = "src/nero/optim/flattened.py"
 INFER, GROUPS = "src/nero/layout/infer.py", "src/nero/layout/groups.py"
 
 LAWS = ("tests/layout/test_layout_laws.py",)
@@ -434,5 +435,50 @@ MUTANTS = [
         "self._check_group(options)\n                for (param",
         "for (param",
         (OPTIM, "-k", "options_of_a_checkpoint"),
+    ),
+    # --- vectors that engines swap in ---
+    Mutant(
+        "flattened-more-dims",
+        FLATTENED,
+        "return had_more_dims or num_params",
+        "return num_params",
+        ("tests/optim/test_flattened.py",),
+    ),
+    Mutant(
+        "flattened-several-biases",
+        FLATTENED,
+        "return had_more_dims or num_params == 1 < len(shapes)",
+        "return had_more_dims",
+        ("tests/optim/test_flattened.py",),
+    ),
+    Mutant(
+        "flattened-known",
+        FLATTENED,
+        " and param not in known",
+        "",
+        ("tests/optim/test_flattened.py",),
+    ),
+    Mutant(
+        "flattened-empty-groups",
+        FLATTENED,
+        'if is_flat or any(not g["params"] and id(g) in self._seen for g in groups):',
+        "if is_flat:",
+        ("tests/optim/test_flattened.py",),
+    ),
+    Mutant(
+        "flattened-at-the-step",
+        BASE,
+        """        if not is_traced:
+            self._shapes.check(self.param_groups, self.state)
+""",
+        "",
+        ("tests/optim/test_flattened.py",),
+    ),
+    Mutant(
+        "flattened-after-loading",
+        BASE,
+        "        self._shapes.note(self.param_groups)\n",
+        "",
+        ("tests/optim/test_flattened.py",),
     ),
 ]

@@ -1,6 +1,6 @@
 """Edits of how a forward pass is watched, and of how parameters without a model are read."""
 
-from tests.mutants.mutant_runner import Mutant
+from tests.mutants.mutant import Mutant
 
 _ROOM = "src/nero/layout/observation"
 CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, OBSERVER = (

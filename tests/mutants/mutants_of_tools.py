@@ -1,6 +1,6 @@
 """Edits of `nero plan`, of the monitor and the balance check, and of the lab's engine."""
 
-from tests.mutants.mutant_runner import Mutant
+from tests.mutants.mutant import Mutant
 
 PLAN, WATCH, ENGINE = "src/nero/tools/plan/", "src/nero/diagnostics/", "lab/nero_lab/engine/"
 MONITOR = "tests/diagnostics/test_turning_monitor.py"

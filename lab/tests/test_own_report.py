@@ -25,7 +25,7 @@ def test_a_task_beside_the_command_is_run_and_reported_on(call: Call, tmp_path: 
     for optimizer in ("nero", "adam"):
         ended = call("run", "spirals:TASK", *SMOKE, "--optimizer", optimizer)
         assert ended.code == 0, ended.err
-        assert ended.out.startswith(f"spirals.TASK/smoke/{optimizer}-lr")
+        assert ended.out.startswith(f"spirals/smoke/{optimizer}-lr")
         assert "finished, validation accuracy" in ended.out
     found = records.read_all(tmp_path / "runs")
     assert {record.config["task"] for record in found} == {"spirals:TASK"}

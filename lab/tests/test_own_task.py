@@ -50,6 +50,18 @@ def test_an_own_task_cannot_pass_for_one_of_the_lab() -> None:
     assert [found.task for found in grid("spirals:TASK", lrs=[0.1])] == ["spirals:TASK"]
 
 
+def test_runs_of_an_own_task_have_its_name(tmp_path: Path) -> None:
+    assert RunConfig("spirals:TASK").name == "spirals/cpu/nero-lr0.01-seed0"
+    named = "from dataclasses import replace\n\nimport spirals\n"
+    named += "\n".join(
+        f"{name} = replace(spirals.TASK, name={own!r})"
+        for name, own in {"OTHER": "two-spirals", "PATH": "../spirals", "LAB": "pong"}.items()
+    )
+    (tmp_path / "named.py").write_text(named)
+    names = [RunConfig(f"named:{each}").name.split("/cpu")[0] for each in ("OTHER", "PATH", "LAB")]
+    assert names == ["two-spirals", "named.PATH", "named.LAB"]
+
+
 def test_settings_of_a_recipe_can_be_changed() -> None:
     options = {
         "batch_size": 20,
@@ -66,7 +78,7 @@ def test_settings_of_a_recipe_can_be_changed() -> None:
     assert plain.schedule == Cosine()
     assert RunConfig("pong", options={"clip_norm": None}).recipe.clip_norm is None
     assert config.name == (
-        "spirals.TASK/cpu/nero-lr0.01-seed0-batch_size=20-clip_norm=0.5-precision=bfloat16-"
+        "spirals/cpu/nero-lr0.01-seed0-batch_size=20-clip_norm=0.5-precision=bfloat16-"
         "schedule=Steps(at=(0.5,0.75),factor=0.2,warmup=0.0)-width=8"
     )
     # Optimisers that bring their own schedule keep the warm-up alone.

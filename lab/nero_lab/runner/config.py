@@ -13,7 +13,7 @@ from nero_lab.engine.references import is_reference
 from nero_lab.engine.schedules import Constant, Schedule
 from nero_lab.engine.task import Recipe, Task
 from nero_lab.runner.options import applied, check_option, check_variant, in_file_name
-from nero_lab.tasks import find_task
+from nero_lab.tasks import find_task, folder_of
 
 MAX_SEED = 2**32 - 1
 """What NumPy's generator takes."""
@@ -105,7 +105,7 @@ class RunConfig:
         parts += [self.optimizer.replace(":", "."), f"lr{self.lr:g}", f"seed{self.seed}"]
         parts += [f"{name}={in_file_name(value)}" for name, value in sorted(self.options.items())]
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
-        return f"{self.task.replace(':', '.')}/{self.scale}/{'-'.join(parts)}"
+        return f"{folder_of(self.task)}/{self.scale}/{'-'.join(parts)}"
 
     @property
     def command(self) -> str:

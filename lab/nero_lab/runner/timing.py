@@ -19,6 +19,7 @@ from nero_lab.engine.task import Setting, Sums
 from nero_lab.runner.building import build
 from nero_lab.runner.config import RunConfig
 from nero_lab.runner.options import in_file_name
+from nero_lab.tasks import folder_of
 
 FILE_NAME = "times.json"
 
@@ -81,7 +82,7 @@ def write_times(times: dict[str, Any], folder: Path) -> Path:
     """
     task, scale, changes = (str(times[key]) for key in ("task", "scale", "changes"))
     words = [in_file_name(changes)] if changes else []
-    path = folder / task.replace(":", ".") / scale / "-".join([*words, FILE_NAME])
+    path = folder / folder_of(task) / scale / "-".join([*words, FILE_NAME])
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))["seconds"]
         if set(old) - set(times["seconds"]):

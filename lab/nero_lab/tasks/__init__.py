@@ -1,6 +1,7 @@
 """Every task, by name, in the order of the paper's figures; then those that are not in it."""
 
 import dataclasses
+import re
 
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.references import is_reference, resolve
@@ -70,6 +71,23 @@ def find_task(name: str) -> Task:
     if not task.recipes:
         raise ConfigError(f"{name} has no recipes; it needs one, for example for the scale 'cpu'")
     return dataclasses.replace(task, name=name)
+
+
+def folder_of(name: str) -> str:
+    """Return the folder for the runs of a task, with which their names begin: the task's own name.
+
+    A user's own task whose name is also one of the lab's, or is unfit for a folder, goes by its reference
+    instead, so that it cannot be taken for another.
+
+    Example:
+        >>> folder_of("pong"), folder_of("nero_lab.tasks.pong:PONG")
+        ('pong', 'nero_lab.tasks.pong.PONG')
+    """
+    if not is_reference(name):
+        return name
+    own = resolve(name, what="TASK").name
+    is_fit = re.fullmatch(r"\w[\w.-]*", own) and own not in TASKS
+    return own if is_fit else name.replace(":", ".")
 
 
 def without_paper(task: Task) -> Task:

@@ -59,7 +59,7 @@ integrations: dev
 # The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out, and .ci/run has it last.
 jax: dev
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[jax]' flax orbax-checkpoint
-	$(BIN)/python -m pytest -q tests/nero_jax src/nero/jax docs/how-to/jax.md
+	$(PYTEST) tests/nero_jax src/nero/jax docs/how-to/jax.md
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.
 SEED ?= $(shell date +%s)

@@ -3,7 +3,13 @@
 import triton
 import triton.language as tl
 
-from nero.backends.triton.kernels import NUMBERS_LENGTH, ROW_LENGTH, _elements, _neurons
+from nero.backends.triton.kernels import (
+    NUM_FACTORS,
+    NUMBERS_LENGTH,
+    ROW_LENGTH,
+    _elements,
+    _neurons,
+)
 from nero.backends.triton.table import Kind
 
 ELEMENTS = tl.constexpr(int(Kind.ELEMENTS))
@@ -19,7 +25,7 @@ def tile_kernel(
     tile = tl.program_id(0)
     tensor = tl.load(tiles + tile).to(tl.int64)
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
-    factor, seed = factors + 2 * tensor, tl.load(seeds + tensor)
+    factor, seed = factors + NUM_FACTORS * tensor, tl.load(seeds + tensor)
     if KIND == ELEMENTS:
         _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, AVERAGE)
     else:

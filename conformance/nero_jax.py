@@ -43,7 +43,7 @@ def _snapshot(params: Any, state: nero.jax.NeroState) -> dict[str, Any]:
     kept = state.params["params"]
     return {
         "weight": params.ravel().tolist(),
-        "average": kept["exp_avg_norm"].ravel().tolist(),
+        "average": jnp.abs(kept["exp_avg_norm"]).ravel().tolist(),  # its sign marks missed steps
         "step": int(state.step),
         "num_skipped": int(kept["num_skipped"].sum()),
     }

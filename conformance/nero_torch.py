@@ -28,7 +28,7 @@ def run(case: dict[str, Any], dtype: torch.dtype = torch.float64) -> list[dict[s
 
 def _snapshot(param: torch.Tensor, optimizer: Nero) -> dict[str, Any]:
     state = optimizer.state[param]
-    average = state["exp_avg_norm"].double().flatten().tolist()
+    average = state["exp_avg_norm"].double().abs().flatten().tolist()  # its sign marks missed steps
     assert all(math.isfinite(x) for x in average)
     return {
         "weight": param.detach().double().flatten().tolist(),

@@ -1,5 +1,6 @@
 """Pure tensor mathematics: Gram matrices, projections and updates, without any optimiser around them."""
 
+from nero.core.average import bias_correction
 from nero.core.gram import Gram, gram
 from nero.core.precision import balance_tolerance, sum_dtype, working_dtype
 from nero.core.relative import fromage_update, lamb_update, lars_update, madam_update
@@ -9,7 +10,6 @@ from nero.core.rule import (
     Turn,
     Updated,
     apply_turn,
-    bias_correction,
     effective_grad,
     nero_update,
     turn_elements,

@@ -17,7 +17,7 @@ from nero.backends.triton import launch as backend
 from nero.backends.triton.table import INTEGERS, Kind, table_entry
 from nero.core.spec import Hyper
 from nero.core.update import Places, Update
-from nero.functional import neuron_norm, project
+from nero.functional import neuron_norm, project, working_dtype
 from nero.layout import Layout
 
 # The interpreter computes with numpy, which remarks on every NaN and inf.
@@ -255,6 +255,33 @@ class TestRules:
         assert torch.equal(update.weight[stays], before.weight[stays])
         moved = (update.weight != before.weight).any(dim=1)
         assert torch.equal(moved, ~stays)
+
+    @pytest.mark.parametrize("nonfinite", ["skip", "propagate"])
+    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+    def test_missed_steps_and_what_propagates(self, dtype, momentum, nonfinite):
+        options = {"nonfinite": nonfinite, "momentum": momentum}
+        updates = [balanced((6, 27), (1,), dtype, **options), balanced((6,), (), dtype, **options)]
+        if momentum:
+            for update in updates:
+                state = torch.zeros_like(update.weight, dtype=working_dtype(dtype))
+                update.state["exp_avg"] = state
+        others = [twin(update) for update in updates]
+        for i in range(6):
+            for update in updates:
+                grad = update.grad.normal_()
+                if i < 3:  # from the start; 0 and then not; once
+                    grad[0], grad[1] = math.nan, (0.0 if i == 1 else -math.inf)
+                    grad[2].view(-1)[0] = math.inf if i == 2 else 1.0
+                    grad[4] = 0.0
+            KERNEL.step_(updates)
+            plain.step_(others)
+            for update, other in zip(updates, others, strict=True):
+                tolerance = 1e-6 if dtype != torch.float16 else 6 * torch.finfo(dtype).eps
+                check(update, other, tolerance)
+                signs = (torch.signbit(each.state["exp_avg_norm"]) for each in (update, other))
+                is_number = ~other.state["exp_avg_norm"].isnan()
+                assert torch.equal(*(sign[is_number] for sign in signs))
 
     def test_a_row_far_from_the_origin_keeps_its_direction_where_no_norm_is_set(self):
         # The centred row is 1e-10 of the sum that it is computed from: enough only without a norm.

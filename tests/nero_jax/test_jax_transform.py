@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import optax
 
 import nero.jax
+from nero import Sphere
 from nero.core.sphere import BALANCED
 from nero.jax.rule import is_balanced
-from nero.layout import neurons
+from nero.layout import Layout, neurons
 
 
 def network(dtype=jnp.float32, sizes=(16, 32, 8)):
@@ -131,7 +132,44 @@ def test_a_neuron_with_nan_is_skipped_alone():
     before, after = (s.params["Dense_0/kernel"] for s in (state, new))
     assert jnp.flatnonzero(after["num_skipped"]).tolist() == [5]
     assert_same(after["exp_avg"][:, 5], before["exp_avg"][:, 5])
-    assert_same(after["exp_avg_norm"][:, 5], before["exp_avg_norm"][:, 5])
+    growth = ((1 - 0.999**2) / (1 - 0.999)) ** 0.5  # as that of the correction; its sign is a mark
+    average = -growth * before["exp_avg_norm"][:, 5]
+    assert jnp.allclose(after["exp_avg_norm"][:, 5], average, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_neuron_that_has_missed_steps_turns_by_lr(momentum):
+    layout = Layout("neuron", (1,))
+    tx = nero.jax.nero(0.01, layouts=layout, momentum=momentum)
+    draws = iter(jax.random.split(jax.random.key(0), 102))
+    params = nero.jax.project(jax.random.normal(next(draws), (64, 4)), layout)
+    state = tx.init(params)
+    for i in range(101):
+        grads = jax.random.normal(next(draws), (64, 4))
+        grads = grads.at[:, 0].set(jnp.nan) if i < 100 else grads
+        updates, state = tx.update(grads, state, params)
+        old, params = params, optax.apply_updates(params, updates)
+    turn = jnp.arccos(jnp.clip(jnp.sum(old[:, 0] * params[:, 0]), -1, 1)) / 0.01
+    assert 0.9 < turn < 1.01
+    assert int(state.params["params"]["num_skipped"][0, 0]) == 100
+
+
+def test_the_scale_is_that_of_finite_entries():
+    tx, logits = nero.jax.nero(0.01, layouts=Layout("bias")), jnp.array([0.5, -jnp.inf, 1.0])
+    state = tx.init(logits)
+    assert float(state.params["params"]["scale"]) == 0.75
+    updates, state = tx.update(jnp.array([1.0, 0.0, -1.0]), state, logits)
+    moved = optax.apply_updates(logits, updates)
+    assert jnp.allclose(moved[::2], jnp.array([0.4925, 1.0075]))
+    assert moved[1] == -jnp.inf
+
+
+def test_the_radius_is_that_of_finite_weights():
+    weight = jnp.array([[3.0, 3.0], [4.0, 4.0], [0.0, -jnp.inf]])
+    tx = nero.jax.nero(
+        0.01, layouts=Layout("neuron", (1,)), constraint=Sphere("initial", centre=False)
+    )
+    assert tx.init(weight).params["params"]["radius"].ravel().tolist() == [5.0, 5.0]
 
 
 def test_injected_hyperparams_change_without_compiling():

@@ -32,6 +32,7 @@ class Parameter:
     step: int = 0
     num_skipped: int = 0
     average_sq: list[float] = field(default_factory=list)
+    is_behind: set[int] = field(default_factory=set)
     average_grad: list[float] = field(default_factory=list)
     radii: list[float | None] = field(default_factory=list)
     scale: float = 0.0
@@ -39,17 +40,19 @@ class Parameter:
     def __post_init__(self) -> None:
         self.average_grad = [0.0] * len(self.weight)
         if not self.neurons:
-            mean_abs = math.fsum(abs(b) for b in self.weight) / len(self.weight)
+            finite = [abs(b) for b in self.weight if math.isfinite(b)]
+            mean_abs = math.fsum(finite) / len(finite) if finite else 0.0
             self.scale = mean_abs if mean_abs > 0 else self.bias_scale
             self.average_sq = [0.0] * len(self.weight)
             return
         self.average_sq = [0.0] * len(self.neurons)
         for neuron in self.neurons:
             row = [self.weight[i] for i in neuron]
-            radius = (norm(row) or self.bias_scale) if self.radius == "initial" else self.radius
+            known = norm([w for w in row if math.isfinite(w)])
+            radius = (known or self.bias_scale) if self.radius == "initial" else self.radius
             radius = math.sqrt(len(row)) if self.radius == "sqrt_dim" else radius
             self.radii.append(radius)  # type: ignore[arg-type]
-            if not has_no_direction(row, self.centre):
+            if all(map(math.isfinite, row)) and not has_no_direction(row, self.centre):
                 self._write(neuron, self._project(row, radius))  # type: ignore[arg-type]
 
     def update(self, grad: list[float], lr: float | None = None) -> None:
@@ -70,8 +73,8 @@ class Parameter:
                 self._update_element(i, g, lr)
 
     def _update_neuron(self, which: int, neuron: list[int], g: list[float], lr: float) -> None:
-        if not all(map(math.isfinite, g)):
-            self.num_skipped += 1
+        if not all(math.isfinite(x) for x in (*g, *(self.weight[i] for i in neuron))):
+            self._skip(which)
             return
         self._turn(
             which, neuron, [self._direction(i, x) for i, x in zip(neuron, g, strict=True)], lr
@@ -84,7 +87,7 @@ class Parameter:
             if all(math.isfinite(grad[i]) for i in neuron):
                 rows[which] = [self._direction(i, grad[i]) for i in neuron]
             else:
-                self.num_skipped += 1
+                self._skip(which)
         num_rows = len(self.neurons) // self.num_matrices
         for first in range(0, len(self.neurons), num_rows):
             these = [which for which in range(first, first + num_rows) if which in rows]
@@ -109,7 +112,7 @@ class Parameter:
 
     def _update_element(self, i: int, g: float, lr: float) -> None:
         if not math.isfinite(g):
-            self.num_skipped += 1
+            self._skip(i)
             return
         g = self._direction(i, g)
         g_bar = self._average(i, g * g)
@@ -127,8 +130,23 @@ class Parameter:
 
     def _average(self, which: int, grad_sq: float) -> float:
         # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, corrected by 1 - beta^t
-        self.average_sq[which] = self.beta * self.average_sq[which] + (1 - self.beta) * grad_sq
-        return math.sqrt(self.average_sq[which] / (1 - self.beta**self.step))
+        new = self.beta * self.average_sq[which] + (1 - self.beta) * grad_sq
+        if which in self.is_behind and grad_sq:
+            # No more than eta, until a gradient is no longer than the average: not in the paper
+            if new < (1 - self.beta**self.step) * grad_sq:
+                new = (1 - self.beta**self.step) * grad_sq
+            else:
+                self.is_behind.remove(which)
+        self.average_sq[which] = new
+        return math.sqrt(new / (1 - self.beta**self.step))
+
+    def _skip(self, which: int) -> None:
+        # As if the gradient had been of average length: not in the paper
+        self.num_skipped += 1
+        self.is_behind.add(which)
+        if self.step > 1:
+            average_sq = self.average_sq[which] / (1 - self.beta ** (self.step - 1))
+            self.average_sq[which] = average_sq * (1 - self.beta**self.step)
 
     def _project(self, w: list[float], radius: float | None) -> list[float]:
         if self.centre:

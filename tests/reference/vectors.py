@@ -172,7 +172,9 @@ def cases():
     for name, value in {"nan": math.nan, "inf": math.inf, "minus-inf": -math.inf}.items():
         bad = grads()
         bad[2][5] = value
-        yield case(f"{name}-gradient", "that neuron is skipped, its average kept", gradients=bad)
+        yield case(
+            f"{name}-gradient", "that neuron is skipped, its corrected average kept", gradients=bad
+        )
     bad = grads(size=6)
     bad[1][3] = math.nan
     yield case("nan-bias", "that element is skipped", neurons=[], role="bias", gradients=bad)
@@ -195,6 +197,24 @@ def cases():
         "polar-nan-gradient", "a skipped neuron has no part in the others' factor",
         direction="polar", momentum=0.9,
         gradients=grads(2) + with_row(grads(2), 1, math.nan) + with_row(grads(2), 0, 0.0),
+    )  # fmt: skip
+    late = {
+        "beta-0.9": {"beta": 0.9},
+        "momentum": {"momentum": 0.9},
+        "polar": {"direction": "polar"},
+    }
+    for name, more in {"": {}, **late}.items():
+        yield case(
+            f"nan-at-first{'-' if name else ''}{name}",
+            "missed steps: no turn beyond lr until a gradient is no longer than the average",
+            gradients=[with_row([g], 1, math.nan)[0] for g in grads(4)] + grads(6), **more,
+        )  # fmt: skip
+    short = with_row(grads(1, scale=0.1), 0, 0.0) + with_row(grads(1), 1, math.nan)
+    yield case("nan-after-zero", "a gradient of zero is not missing", gradients=short + grads(4))
+    bad = [[math.nan if i == 3 else g for i, g in enumerate(row)] for row in grads(3, size=6)]
+    yield case(
+        "nan-bias-at-first", "an element that has missed steps",
+        neurons=[], role="bias", gradients=bad + grads(3, size=6),
     )  # fmt: skip
 
 

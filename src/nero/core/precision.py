@@ -69,3 +69,14 @@ def or_one(x: Tensor) -> Tensor:
         tensor([1.0000, 0.5000])
     """
     return torch.where(x != 0, x, 1.0)
+
+
+def finite_part(x: Tensor) -> Tensor:
+    """Return ``x`` with zeros in the place of NaN and inf.
+
+    Example:
+        >>> from nero.core.precision import finite_part
+        >>> finite_part(torch.tensor([0.5, -float("inf"), float("nan")]))
+        tensor([0.5000, 0.0000, 0.0000])
+    """
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)

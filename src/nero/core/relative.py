@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from nero.core.arguments import check_alike
+from nero.core.average import bias_correction
 from nero.core.precision import sum_dtype
-from nero.core.rule import bias_correction
 from nero.core.spec import unit_intervals
 
 LayerNorm: TypeAlias = Callable[[Tensor], Tensor]

@@ -12,9 +12,8 @@ The last line is affine in the row, ``w' = p*w + q*g + r``, and its coefficients
     c = Sum w^2 - 2k*Sum w*g + k^2*Sum g^2 - n*m^2              the squared norm after centring
     p = radius/sqrt(c)      q = -k*p      r = -m*p
 
-so the row is read once and written once. The average is kept as its root, the paper's
-$\bar g$, because squares of float32 gradients leave float32's range at norms of 1e-20 and
-1e+20, and roots do not.
+so the row is read once and written once. The average is that of `nero.core.average`, which also says what
+becomes of it when a neuron is skipped.
 
 With momentum, ``g`` is not the gradient but a mixture of it and its average: see `direction`.
 
@@ -29,13 +28,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nero.core.arguments import check_alike, check_fan_in_dims, real_number
+from nero.core.arguments import check_alike, check_fan_in_dims
+from nero.core.average import Average, average_with, average_without, root_of
 from nero.core.gram import Gram, gram
 from nero.core.neurons import Neurons
 from nero.core.polar import polar_direction
 from nero.core.precision import or_one, sum_dtype, working_dtype
 from nero.core.rounding import round_stochastic
-from nero.core.spec import STATE, Hyper, learning_rate, unit_interval
+from nero.core.spec import STATE, Hyper, learning_rate
 from nero.core.sphere import target_radius
 
 
@@ -59,7 +59,7 @@ class Turn(NamedTuple):
     is_finite: Tensor
     """Which neurons had an update that can be represented."""
     is_written: Tensor
-    """Which neurons' state is written: also of those that stay where they are."""
+    """Which neurons are not skipped: also those that stay where they are."""
 
 
 class Updated(NamedTuple):
@@ -348,7 +348,7 @@ def turn_neurons(
         - A neuron whose gradient is exactly zero does not move; its average decays.
         - A neuron without direction (zero, constant, or cancelled by the step) takes the direction
           of ``-g``. If the centred gradient has none either, the neuron stays.
-        - A neuron whose gradient is not finite is skipped, and keeps its average.
+        - A neuron whose gradient is not finite is skipped; see `nero.core.average`.
 
     Example:
         >>> w, g = torch.tensor([[1.0, -1.0, 0.0]]) / 2**0.5, torch.tensor([[0.0, 0.0, 1.0]])
@@ -361,10 +361,10 @@ def turn_neurons(
     ww, w1, wg, gg, g1 = (products[key] for key in ("ww", "w1", "wg", "gg", "g1"))
     constraint = hyper.constraint
     target = target_radius(constraint, state.get("radius"))
-    average_sq, correction = _average_sq(state, gg, hyper.beta, step)
+    average = average_with(state["exp_avg_norm"], gg, beta=hyper.beta, step=step)
 
     # k = eta * ||w|| / sqrt(v / (1 - beta^t))
-    k = lr * (ww * correction / or_one(average_sq)).sqrt()
+    k = lr * (ww * average.correction / or_one(average.squared)).sqrt()
     mean = (w1 - k * g1) / fan_in if constraint.centre else torch.zeros_like(k)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
@@ -392,7 +392,7 @@ def turn_neurons(
     shift = torch.where(usual, -mean * p, start * grad_mean).to(dtype)
     # `!= 0` holds for NaN, which must count as a gradient.
     moves = (gg != 0) & (usual | grad_has_direction)
-    return _finish(Affine(coefficients, shift), moves, average_sq, state, lr, hyper)
+    return _finish(Affine(coefficients, shift), moves, average, state, step, lr, hyper)
 
 
 def turn_elements(
@@ -426,11 +426,11 @@ def turn_elements(
         tensor([-0.0100,  0.0100])
     """
     g = grad.to(sum_dtype(grad))
-    average_sq, correction = _average_sq(state, g * g, hyper.beta, step)
-    k = lr * state["scale"] * (correction / or_one(average_sq)).sqrt()
+    average = average_with(state["exp_avg_norm"], g * g, beta=hyper.beta, step=step)
+    k = lr * state["scale"] * (average.correction / or_one(average.squared)).sqrt()
     coefficients = torch.ones_like(k).to(dtype), (-k).to(dtype)
     affine = Affine(coefficients, torch.zeros_like(k).to(dtype))
-    return _finish(affine, g != 0, average_sq, state, lr, hyper)
+    return _finish(affine, g != 0, average, state, step, lr, hyper)
 
 
 def apply_turn(rows: Mapping[str, Tensor], turn: Turn, *, noise: Tensor | None = None) -> Tensor:
@@ -456,45 +456,24 @@ def apply_turn(rows: Mapping[str, Tensor], turn: Turn, *, noise: Tensor | None =
     return torch.where(turn.moves, rounded, old)
 
 
-def bias_correction(beta: float, step: int | Tensor) -> float | Tensor:
-    """Compute ``1 - beta**step`` without cancellation, in double precision.
-
-    Example:
-        >>> bias_correction(0.999, 1)
-        0.001...
-    """
-    beta = unit_interval("beta", beta)
-    log_beta = math.log(beta) if beta > 0 else -math.inf
-    if isinstance(step, Tensor):
-        return -torch.expm1(step.to(sum_dtype(step)) * log_beta)
-    if not real_number("step", step) >= 1:
-        raise ValueError(f"step counts from 1, so it must be 1 or more, but is {step}")
-    return -math.expm1(step * log_beta)
-
-
-def _average_sq(
-    state: Mapping[str, Tensor], grad_sq: Tensor, beta: float, step: int | Tensor
-) -> tuple[Tensor, float | Tensor]:
-    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1)
-    old_sq = state["exp_avg_norm"].to(grad_sq.dtype).square()
-    return beta * old_sq + (1 - beta) * grad_sq, bias_correction(beta, step)
-
-
 def _finish(
     weight: Affine,
     moves: Tensor,
-    average_sq: Tensor,
+    average: Average,
     state: Mapping[str, Tensor],
+    step: int | Tensor,
     lr: float | Tensor,
     hyper: Hyper,
 ) -> Turn:
     old = state["exp_avg_norm"]
-    # The root of zero has an infinite slope: keep it out of the backward pass.
-    average = torch.where(average_sq != 0, or_one(average_sq).sqrt(), 0.0).to(old.dtype)
-    is_finite = torch.isfinite(average)
+    new = root_of(average, old.dtype)
+    is_finite = torch.isfinite(new)
     for x in (*weight.coefficients, weight.shift):
         is_finite = is_finite & torch.isfinite(x)
-    written = (lr != 0) if hyper.nonfinite == "propagate" else is_finite & (lr != 0)
-    written = torch.as_tensor(written, device=old.device).expand(old.shape)
-    average = torch.where(written, average, old)
-    return Turn(weight, moves & written, {"exp_avg_norm": average}, is_finite, written)
+    is_active = torch.as_tensor(lr != 0, device=old.device).expand(old.shape)
+    is_written = is_active
+    if hyper.nonfinite != "propagate":
+        is_written = is_finite & is_active
+        new = torch.where(is_finite, new, average_without(old, beta=hyper.beta, step=step))
+    kept = {"exp_avg_norm": torch.where(is_active, new, old)}
+    return Turn(weight, moves & is_written, kept, is_finite, is_written)

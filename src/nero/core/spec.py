@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nero.core.arguments import real_number
 from nero.core.neurons import Neurons
-from nero.core.precision import dtype_name, sum_dtype, working_dtype
+from nero.core.precision import dtype_name, finite_part, sum_dtype, working_dtype
 from nero.core.sharding import full_tensor
 from nero.core.sphere import BALANCED, UNCONSTRAINED, Sphere, as_constraint
 
@@ -260,8 +260,11 @@ class StateSpec(NamedTuple):
 
 
 def _initial_scale(param: Tensor, hyper: Hyper, norms: Callable[[], Tensor]) -> Tensor:
-    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
-    scale = full_tensor(param.to(sum_dtype(param)).abs().sum()) / max(param.numel(), 1)
+    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero. Of finite entries: a masked logit
+    # of -inf has no size. Sums and counts are added up over ranks, so all have the same scale.
+    known = finite_part(param.to(sum_dtype(param)))
+    num_known = full_tensor(torch.isfinite(param).sum())
+    scale = full_tensor(known.abs().sum()) / num_known.clamp(min=1)
     return torch.where(scale > 0, scale, hyper.bias_scale)
 
 

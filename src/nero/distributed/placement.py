@@ -11,7 +11,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.distributed.tensor.placement_types import Placement
 
 from nero.core.neurons import Neurons
-from nero.core.precision import sum_dtype
+from nero.core.precision import finite_part, sum_dtype
 from nero.core.sphere import neuron_norm
 from nero.core.update import Places
 from nero.distributed.collectives import MeshDim, all_reduce
@@ -128,8 +128,9 @@ def per_neuron(
 
 
 def sharded_neuron_norm(param: DTensor, neurons: Neurons) -> DTensor:
-    """Compute the norm of every neuron that this rank has a part of."""
-    norm = neuron_norm(neurons.view(param.to_local()), fan_in_dims=neurons.fan_in_dims)
+    """Compute the norm of the finite weights of every neuron that this rank has a part of."""
+    known = finite_part(neurons.view(param.to_local()))
+    norm = neuron_norm(known, fan_in_dims=neurons.fan_in_dims)
     for mesh, mesh_dim in fan_in_mesh_dims(param, neurons):
         norm = all_reduce(norm.to(sum_dtype(norm)).square(), mesh, mesh_dim).sqrt()
     return per_neuron(param, neurons, norm.flatten(0, 1) if norm.ndim > param.ndim else norm)

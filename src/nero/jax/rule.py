@@ -53,11 +53,12 @@ def initial_state(weight: Array, neurons: Neurons, hyper: Hyper) -> State:
         "num_skipped": jnp.zeros_like(per_neuron, jnp.int32),
     }
     if neurons.is_elementwise:
-        # sigma_b: mean |b|, or bias_scale where the parameter starts at zero
-        scale = jnp.sum(jnp.abs(_wide(weight))) / max(weight.size, 1)
+        # sigma_b: mean |b| of finite entries, or bias_scale where the parameter starts at zero
+        total, count = jnp.sum(jnp.abs(_finite(_wide(weight)))), jnp.sum(jnp.isfinite(weight))
+        scale = total / jnp.maximum(count, 1)
         state["scale"] = jnp.where(scale > 0, scale, hyper.bias_scale).astype(dtype)
     if hyper.constraint.radius == "initial":
-        radius = _norm(_wide(row), neurons.fan_in_dims)
+        radius = _norm(_finite(_wide(row)), neurons.fan_in_dims)
         state["radius"] = jnp.where(radius > 0, radius, hyper.bias_scale).astype(dtype)
     if not is_off(hyper.momentum):
         state["exp_avg"] = jnp.zeros_like(weight, dtype)
@@ -88,7 +89,7 @@ def nero_update(
     Note:
         A neuron whose gradient is zero stays, and its average decays. One without direction (zero,
         constant, or cancelled by the step) takes that of ``-g``; if ``g`` has none either, it stays. One
-        whose gradient is not finite is skipped and keeps its state.
+        whose gradient is not finite is skipped; `nero.core.average` says what becomes of its average.
 
     Example:
         >>> import jax.numpy as jnp
@@ -111,7 +112,13 @@ def nero_update(
     # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, as roots        (Algorithm 1)
     grad_norm = _norm(g, dims)
     average = jnp.hypot(_sqrt(hyper.beta) * old["exp_avg_norm"], _sqrt(1 - hyper.beta) * grad_norm)
-    corrected = average / jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
+    correction = jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
+    # One that has missed steps turns by no more than eta, until a gradient is no longer than the average.
+    is_behind = jnp.signbit(state["exp_avg_norm"])
+    is_short = is_behind & (average < correction * grad_norm)
+    average = jnp.where(is_short, correction * grad_norm, average)
+    is_behind = is_short | (is_behind & (grad_norm == 0))
+    corrected = average / correction
     # w <- w - eta * ||w|| / g_bar * g; elements have their parameter's scale for a norm
     size = _wide(state["scale"]) if neurons.is_elementwise else _norm(w, dims)
     length = lr * size * (grad_norm / _or_one(corrected))
@@ -136,7 +143,11 @@ def nero_update(
 
     skipped = (~is_finite & (lr != 0)).astype(jnp.int32)
     new_state = {**state, "num_skipped": state["num_skipped"] + skipped}
-    new_state["exp_avg_norm"] = jnp.where(is_written, average.astype(dtype), state["exp_avg_norm"])
+    before = jnp.sqrt(_bias_correction(hyper.beta, jnp.maximum(step - 1, 1), w.dtype))
+    grown = jnp.abs(old["exp_avg_norm"]) * (correction / before)
+    grown = jnp.minimum(grown, jnp.finfo(dtype).max)
+    average = jnp.where(is_finite, jnp.where(is_behind, -average, average), -grown).astype(dtype)
+    new_state["exp_avg_norm"] = jnp.where(lr != 0, average, state["exp_avg_norm"])
     if "exp_avg" in state:
         # m <- mu * m + (1 - mu) * g
         m = hyper.momentum * state["exp_avg"] + (1 - hyper.momentum) * grad.astype(dtype)
@@ -243,6 +254,10 @@ def _norm(x: Array, dims: Dims) -> Array:
     largest = jnp.max(jnp.abs(x), dims, keepdims=True, initial=0)
     # The norm of a neuron that is not finite is NaN.
     return largest * jnp.sqrt(jnp.sum(jnp.square(x / _or_one(largest)), dims, keepdims=True))
+
+
+def _finite(x: Array) -> Array:
+    return jnp.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _wide(x: Array) -> Array:

@@ -161,7 +161,8 @@ def nero(
                 neurons=neurons, step=step, lr=rate, hyper=options,
             )  # fmt: skip
             dtype = working_dtype(leaf)
-            updates.append(new.astype(dtype) - leaf.astype(dtype))
+            # What stays has an update of zero, even if it is inf.
+            updates.append(jnp.where(new == leaf, 0, new.astype(dtype) - leaf.astype(dtype)))
         changes = jax.tree.unflatten(jax.tree.structure(params), updates)
         return changes, NeroState(state.num_calls + 1, step, new_states)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, Neurons, neurons_from_options
+from nero.core.precision import finite_part
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
@@ -583,7 +584,8 @@ def _norm_per_neuron(param: Tensor, neurons: Neurons) -> Tensor:
         from nero.distributed import sharded_neuron_norm
 
         return sharded_neuron_norm(param, neurons)  # type: ignore[arg-type]
-    norm = neuron_norm(neurons.view(param), fan_in_dims=neurons.fan_in_dims)
+    known = finite_part(neurons.view(param))
+    norm = neuron_norm(known, fan_in_dims=neurons.fan_in_dims)
     return norm.view(neurons.state_shape)
 
 

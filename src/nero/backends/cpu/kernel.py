@@ -26,6 +26,7 @@ from nero.backends.cpu.memory import (
     advance,
     direction,
     if_momentum,
+    is_negative,
     load,
     mix,
     momentum_row,
@@ -55,7 +56,7 @@ RECORD = np.dtype(
 )
 # numba keeps what it compiled as long as this file is the same, and looks at no other: so it says here
 # which `memory` was compiled with it.
-MEMORY = "8ac99d390904"  # the first digits of its SHA-256
+MEMORY = "1da89fbdf8e9"  # the first digits of its SHA-256
 WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
 NUM_SUMS = 5
 NEURONS = 128  # neurons worked on together, at most
@@ -63,6 +64,7 @@ GROUP = 2048  # weights of the rows worked on together: they and those before th
 TARGET = 5  # row of the sums where the norm to reach is
 MOVES, OPEN, WRITTEN = 0, 1, 2  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
+LARGEST = float(np.finfo(np.float32).max)
 
 # Kernels are called from Python; the rest is compiled into them.
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
@@ -121,7 +123,7 @@ def walk_rows(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction = _count(task)
+        step, correction, growth = _count(task)
         noise = _noise_start(task, step)
         sums[TARGET] = task.target
         fan_in, stride = task.fan_inner, task.outer_stride * size
@@ -157,7 +159,7 @@ def walk_rows(
             is_exact, num_open = np.int64(0), count
             while num_open:
                 skipped[index] += _turn(
-                    mode, task, correction, row, count, is_exact, sums, turns, marks
+                    mode, task, correction, growth, row, count, is_exact, sums, turns, marks
                 )
                 is_exact, num_open = np.int64(1), 0
                 for j in range(count):
@@ -191,11 +193,11 @@ def walk_columns(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction = _count(task)
+        step, correction, growth = _count(task)
         sums[TARGET] = task.target
         _sum_columns(scratch, mode, task, first, count, sums)
         marks[OPEN, :count] = True
-        skipped[index] = _turn(mode, task, correction, first, count, 1, sums, turns, marks)
+        skipped[index] = _turn(mode, task, correction, growth, first, count, 1, sums, turns, marks)
         noise = _noise_start(task, step)
         _write_columns(scratch, mode, task, first, count, turns, marks, noise)
 
@@ -329,7 +331,7 @@ def walk_elements(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction = _count(task)
+        step, correction, growth = _count(task)
         count = last - first
         w = numba.carray(pointer(task.weight + first * size, scratch[0]), (count,))
         g = numba.carray(pointer(task.grad + first * size, scratch[0]), (count,))
@@ -342,14 +344,20 @@ def walk_elements(
         mu = task.momentum
         # Without branches, but for one that all elements take alike, so that it is done in vectors.
         for i in range(count):
-            slope = sign * np.float64(load(g[i])) + penalty * (np.float64(load(w[i])) - 1.0)
+            slope = sign * np.float64(load(g[i]))
+            # Not of all gains: 0 * inf would be a gradient.
+            slope += penalty * (np.float64(load(w[i])) - 1.0) if penalty != 0 else 0.0
             grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
             average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
+            is_behind, least = is_negative(averages[i]), correction * (grad * grad)
+            is_short = is_behind & (average_sq < least)
+            average_sq = least if is_short else average_sq
             q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
             average = np.float32(math.sqrt(average_sq))
+            average = -average if is_short | (is_behind & (grad == 0)) else average
             is_written = _is_finite(q) & _is_finite(average) | propagate
             num_skipped += np.int64(not is_written)
-            averages[i] = average if is_written else averages[i]
+            averages[i] = average if is_written else _kept(averages[i], growth)
             new = load(w[i]) + q * np.float32(grad)
             if task.stochastic_rounding:
                 new = _round_stochastic(new, w[i], noise, first + i)
@@ -394,14 +402,26 @@ def _counter(address: int) -> Any:
 
 @numba.njit(**_EXACT)
 def _count(task: Any) -> Any:
-    """Return the number of this step, and its bias correction."""
+    """Return the number of this step, its bias correction, and the growth of averages that are kept."""
     step = read_at(task.step, np.int64(0)) + 1
-    return step, -math.expm1(step * math.log(task.beta)) if task.beta > 0 else 1.0
+    correction = _correction(task.beta, step)
+    return step, correction, math.sqrt(correction / _correction(task.beta, max(step - 1, 1)))
+
+
+@numba.njit(**_EXACT)
+def _correction(beta: float, step: int) -> float:
+    return -math.expm1(step * math.log(beta)) if beta > 0 else 1.0
+
+
+@numba.njit(**_EXACT)
+def _kept(average: Any, growth: float) -> Any:
+    """`nero.core.average.average_without`: what is kept of the average of a neuron that is skipped."""
+    return np.float32(-min(abs(np.float64(average)) * growth, LARGEST))
 
 
 @numba.njit(**_EXACT)
 def _turn(
-    mode: Any, task: Any, correction: float, first: int, count: int, is_exact: int,
+    mode: Any, task: Any, correction: float, growth: float, first: int, count: int, is_exact: int,
     sums: Any, turns: Any, marks: Any,
 ) -> int:  # fmt: skip
     """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
@@ -430,6 +450,9 @@ def _turn(
             sign * sums[G1, j],
         )
         average_sq = beta * np.float64(averages[j]) ** 2 + (1 - beta) * gg
+        is_behind = is_negative(averages[j])
+        is_short = is_behind & (average_sq < correction * gg)
+        average_sq = correction * gg if is_short else average_sq
         k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
         mean = (sw - k * sg) / n if centre else 0.0
         norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
@@ -448,13 +471,15 @@ def _turn(
         q32 = np.float32(sign * (-k * p if usual else -from_grad))
         r32 = np.float32(-mean * p if usual else from_grad * grad_mean)
         average = np.float32(math.sqrt(average_sq))
+        average = -average if is_short | (is_behind & (gg == 0)) else average
         is_finite = _is_finite(p32) & _is_finite(q32) & _is_finite(r32) & _is_finite(average)
         is_safe = (gg > 1e-20) & (gg < 1e30) & (ww < 1e30) & (norm_sq > 0.1 * terms)
         is_open = marks[OPEN, j]
         is_done = is_open & ((is_exact != 0) | is_safe)
         is_written = is_done & (is_finite | propagate)
         num_skipped += np.int64(is_done & (not is_written))
-        averages[j] = average if is_written else averages[j]
+        kept = _kept(averages[j], growth) if is_done else averages[j]
+        averages[j] = average if is_written else kept
         turns[0, j] = p32 if is_done else turns[0, j]
         turns[1, j] = q32 if is_done else turns[1, j]
         turns[2, j] = r32 if is_done else turns[2, j]

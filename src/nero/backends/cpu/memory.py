@@ -65,6 +65,14 @@ def _bitcast(source: Any, target: Any, convert: Any) -> Any:
 
 _bits_of = _bitcast(types.float32, types.uint32, lambda b, x: b.bitcast(x, ir.IntType(32)))
 _float_of = _bitcast(types.uint32, types.float32, lambda b, x: b.bitcast(x, ir.FloatType()))
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def is_negative(x: Any) -> Any:
+    """Tell whether a float32 has a sign; -0.0 has."""
+    return _bits_of(x) >> np.uint32(31) != 0
+
+
 _half_to_float = _bitcast(
     types.int16, types.float32, lambda b, x: b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
 )

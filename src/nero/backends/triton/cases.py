@@ -128,6 +128,8 @@ def _awkward_rows(make: _Maker) -> Case:
         "a gradient with inf",
         "a huge gradient",
         "a tiny gradient",
+        "a row that has missed steps",
+        "a gradient of zero after missed steps",
     )
     case = make("awkward rows", (len(rows), _FAN_IN), (0,), rows=rows)
     weight, grad = case.update.weight, case.update.grad
@@ -136,6 +138,8 @@ def _awkward_rows(make: _Maker) -> Case:
     grad[4, 3], grad[5, 8] = math.nan, -math.inf
     grad[6] *= _HUGE
     grad[7] *= _TINY
+    grad[9] = 0
+    case.update.state["exp_avg_norm"][8:] = -0.0
     return case
 
 
@@ -156,12 +160,14 @@ def _awkward_elements(make: _Maker) -> Case:
         "an element with NaN",
         "a huge gradient of an element",
         "a tiny gradient of an element",
+        "an element that has missed steps",
     )
     case = make("awkward elements", (len(rows),), rows=rows)
     grad = case.update.grad
     grad[1], grad[2] = 0, math.nan
     grad[3] *= _HUGE
     grad[4] *= _TINY
+    case.update.state["exp_avg_norm"][5] = -0.0
     return case
 
 

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from nero.backends.triton.table import INTEGERS, NUMBERS, TILES, Kind, Phase
+from nero.backends.triton.table import NUM_FACTORS as _NUM_FACTORS
 from nero.core.rounding import _BITS, _INCREMENT, _MULTIPLIERS
 from nero.core.spec import PROPAGATE as _PROPAGATE
 
@@ -63,13 +64,17 @@ EXACT_BLOCK = tl.constexpr(128)
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
 # Averages below the smallest normal number count as zero.
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
+LARGEST_32 = tl.constexpr((2 - 2.0**-23) * 2.0**127)
+LARGEST_64 = tl.constexpr((2 - 2.0**-52) * 2.0**1023)
+# What all neurons of a tensor share: lr, lr*sqrt(1 - beta^t), 1 - beta^t, the growth of averages kept.
+NUM_FACTORS = tl.constexpr(_NUM_FACTORS)
 NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
 NOISE_MASK = tl.constexpr((1 << _BITS) - 1)
 
 
 @triton.jit
 def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.constexpr):
-    """Count the step, and prepare what all neurons of a tensor share: lr, lr*sqrt(1 - beta^t), a seed."""
+    """Count the step, and prepare what all neurons of a tensor share: factors, and a seed."""
     tensor = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = tensor < num_tensors
     row = table + tensor * ROW_LENGTH
@@ -85,8 +90,12 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
     # 1 - beta^t; what cancels is 1e-16/(1 - beta) of it, and there is no expm1 in Triton.
     log_beta = tl.load(numbers + tensor * NUMBERS_LENGTH + LOG_BETA, mask, -1.0)
     correction = 1 - tl.exp(step.to(tl.float64) * log_beta)
-    tl.store(factors + 2 * tensor, lr, mask)
-    tl.store(factors + 2 * tensor + 1, lr * tl.sqrt(correction), mask)
+    before = 1 - tl.exp(tl.maximum(step - 1, 1).to(tl.float64) * log_beta)
+    factor = factors + NUM_FACTORS * tensor
+    tl.store(factor, lr, mask)
+    tl.store(factor + 1, lr * tl.sqrt(correction), mask)
+    tl.store(factor + 2, correction, mask)
+    tl.store(factor + 3, tl.sqrt(correction / before), mask)
     seed = _mix(_mix(tl.load(row + SEED, mask, 0)) + tl.load(row + POSITION, mask, 0))
     # A shard draws the noise of its places in the whole.
     tl.store(seeds + tensor, _mix(seed + step) + tl.load(row + START, mask, 0), mask)
@@ -102,7 +111,7 @@ def step_kernel(
     program = tl.program_id(0)
     tensor = tl.load(tiles + program).to(tl.int64)
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
-    factor = factors + 2 * tensor
+    factor = factors + NUM_FACTORS * tensor
     if PHASE == WHOLE and tl.load(factor) == 0:
         return  # A step at lr = 0 changes nothing.
     tile = program - tl.load(row + FIRST_TILE)
@@ -326,8 +335,14 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
         target = tl.load(_address(row, RADIUS, WORK) + neuron, is_neuron, 1.0).to(tl.float64)
     # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), kept as its root
     beta = tl.load(number + BETA)
-    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, is_neuron, 0.0).to(tl.float64)
+    old = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, is_neuron, 0.0)
+    average = old.to(tl.float64)
     average_sq = beta * average * average + (1 - beta) * gg
+    # A neuron that has missed steps turns by no more than eta; see nero.core.average.
+    least = tl.load(factor + 2) * gg
+    is_short = _has_sign(old) & (average_sq < least)
+    is_behind = is_short | (_has_sign(old) & (gg == 0))
+    average_sq = tl.where(is_short, least, average_sq)
     inverse = _inverse_root(tl.where(average_sq != 0, average_sq, 1.0), WORK)
     average = tl.where(_is_finite(average_sq), average_sq * inverse, average_sq)
     inverse = tl.where(average_sq == float("inf"), 0.0, inverse)
@@ -356,7 +371,7 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     q = tl.where(usual, -k * scale, -scale).to(WORK)
     r = tl.where(usual, -mean * scale, scale * grad_mean).to(WORK)
     is_finite = _is_finite(p) & _is_finite(q) & _is_finite(r)
-    written = _finish(row, neuron, is_neuron, is_finite, average.to(WORK), WORK)
+    written = _finish(row, factor, neuron, is_neuron, is_finite, average, is_behind, old, WORK)
     # `!= 0` holds for NaN, which must count as a gradient.
     moves = (gg != 0) & (usual | grad_has_direction) & written
     return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
@@ -403,15 +418,22 @@ def _elements(
     d, m = _direction(averages + i, g, mask, mu, AVERAGE)
     # v <- beta * v + (1 - beta) * g^2        (Algorithm 1), as its root, without squares out of range
     beta = tl.load(number + BETA)
-    average = tl.load(_address(row, EXP_AVG_NORM, WORK) + i, mask, 0.0)
-    largest = tl.where(average > tl.abs(d), average, tl.abs(d))
+    old = tl.load(_address(row, EXP_AVG_NORM, WORK) + i, mask, 0.0)
+    size, length = tl.abs(old), tl.abs(d)
+    largest = tl.where(size > length, size, length)
     unit = tl.where((largest > 0) & _is_finite(largest), largest, 1.0)
-    old, new = average / unit, d / unit
-    root = tl.sqrt(beta.to(WORK) * old * old + (1 - beta).to(WORK) * new * new)
-    average = tl.where(_is_finite(largest), unit * root, largest)
+    before, new = size / unit, length / unit
+    root = tl.sqrt(beta.to(WORK) * before * before + (1 - beta).to(WORK) * new * new)
+    # A sum is NaN if one of them is, and otherwise inf.
+    average = tl.where(_is_finite(largest), unit * root, size + length)
+    # An element that has missed steps moves by no more than eta; see nero.core.average.
+    least = tl.sqrt(tl.load(factor + 2)).to(WORK) * length
+    is_short = _has_sign(old) & (average < least)
+    is_behind = is_short | (_has_sign(old) & (d == 0))
+    average = tl.where(is_short, least, average)
     rate = (tl.load(factor + 1) * tl.load(_address(row, SCALE, WORK)).to(tl.float64)).to(WORK)
     q = -rate / tl.where(average != 0, average, 1.0)
-    written = _finish(row, i, mask, _is_finite(q), average, WORK)
+    written = _finish(row, factor, i, mask, _is_finite(q), average, is_behind, old, WORK)
     _write(weights, w, d, 1.0, q, 0.0, i, mask & (d != 0) & written, seed, DTYPE, STOCHASTIC)
     _write_average(averages, g, m, i, mask & written, mu, seed, AVERAGE)
 
@@ -435,11 +457,17 @@ def _inverse_root(x, WORK: tl.constexpr):
 
 
 @triton.jit
-def _finish(row, neuron, mask, is_finite, average, WORK: tl.constexpr):
+def _finish(row, factor, neuron, mask, is_finite, average, is_behind, old, WORK: tl.constexpr):
     # Store averages, count what is skipped, and tell which neurons may be written.
+    average = tl.where(is_behind, -average, average).to(WORK)
     is_finite = is_finite & _is_finite(average)
     written = tl.where(tl.load(row + NONFINITE) == PROPAGATE, mask, is_finite)
-    tl.store(_address(row, EXP_AVG_NORM, WORK) + neuron, average, mask=mask & written)
+    grown = tl.abs(old).to(tl.float64) * tl.load(factor + 3)
+    largest = LARGEST_64 if WORK == tl.float64 else LARGEST_32
+    kept = -tl.where(grown > largest, largest, grown).to(WORK)
+    tl.store(
+        _address(row, EXP_AVG_NORM, WORK) + neuron, tl.where(written, average, kept), mask=mask
+    )
     num_skipped = tl.sum((mask & (written == 0)).to(tl.int32), 0).to(tl.int64)
     tl.atomic_add(_address(row, NUM_SKIPPED, tl.int64), num_skipped, mask=num_skipped > 0)
     return written
@@ -509,3 +537,10 @@ def _averages(row, WORK: tl.constexpr, AVERAGE: tl.constexpr):
 @triton.jit
 def _is_finite(x):
     return tl.abs(x) < float("inf")
+
+
+@triton.jit
+def _has_sign(x):
+    # Of -0.0, too.
+    BITS: tl.constexpr = tl.int64 if x.dtype == tl.float64 else tl.int32
+    return x.to(BITS, bitcast=True) < 0

@@ -29,6 +29,7 @@ from nero.backends.geometry import scatters_noise, update_geometry
 from nero.backends.halves import Buffers
 from nero.backends.triton.table import (
     INTEGERS,
+    NUM_FACTORS,
     Entry,
     Phase,
     device_lr,
@@ -264,7 +265,7 @@ class Table:
         self.rows = _to_device(torch.tensor(rows, dtype=torch.int64), device)
         numbers = torch.tensor([entry.numbers for entry in entries], dtype=torch.float64)
         self.numbers = _to_device(numbers, device)
-        self.factors = torch.zeros(len(entries), 2, dtype=torch.float64, device=device)
+        self.factors = torch.zeros(len(entries), NUM_FACTORS, dtype=torch.float64, device=device)
         """lr and lr*sqrt(1 - beta^t), and then seeds: written and read by every step."""
         self.seeds = torch.zeros(len(entries), dtype=torch.int64, device=device)
 

@@ -70,6 +70,8 @@ NUMBERS: tuple[str, ...] = (
     *("log_beta", "part"),
 )
 """Its columns in float64."""
+NUM_FACTORS = 4
+"""Numbers that are worked out at every step, for each tensor."""
 
 
 class Entry(NamedTuple):

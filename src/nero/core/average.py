@@ -1,0 +1,130 @@
+r"""The running average of a neuron's gradient norms, and what becomes of it when a gradient is left out.
+
+    v <- beta*v + (1-beta)*||g||^2 ;  corrected: v/(1-beta^t)        (Algorithm 1)
+
+The average is kept as its root, the paper's $\bar g$, because squares of float32 gradients leave float32's
+range at norms of 1e-20 and 1e+20, and roots do not.
+
+DEPARTURE: the paper has no gradients that are not finite. ``t`` counts the parameter's steps, for all of
+its neurons, so a neuron that is skipped must not fall behind it. Its average grows with the correction,
+
+    v <- v * (1-beta^t)/(1-beta^(t-1))
+
+which keeps the corrected average: the missing gradient counts as one of average length. That is not enough
+if few gradients, or none, came before. They would count for ``t`` steps, and the next long one would turn
+the neuron by up to sqrt(t) times the angle asked for. So a neuron that has missed a step follows
+
+    v <- max(beta*v + (1-beta)*||g||^2, (1-beta^t)*||g||^2)
+
+and turns by no more than that angle, until a gradient is no longer than the average. The sign of the root
+marks these neurons: it is negative, or -0.0 before the first gradient. A sign needs no memory, and no new
+key in checkpoints; older versions load it, and square it. Nothing changes where nothing is skipped. A
+gradient of exactly zero is not a missing one: Algorithm 1 averages it like any other.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.core.arguments import real_number
+from nero.core.precision import or_one, sum_dtype
+from nero.core.spec import unit_interval
+
+
+class Average(NamedTuple):
+    """The average of every neuron, with the gradient of this step."""
+
+    squared: Tensor
+    """The average itself, ``v``, before its correction."""
+    correction: float | Tensor
+    """What to divide it by."""
+    is_behind: Tensor
+    """Which neurons have missed steps, and not caught up."""
+
+
+def average_with(old: Tensor, grad_sq: Tensor, *, beta: float, step: int | Tensor) -> Average:
+    """Average the squared norms of gradients.
+
+    Args:
+        old: the root of the average before this step; negative for neurons that have missed steps.
+        grad_sq: squared norms.
+        beta: how much of the average stays.
+        step: number of this step, counted from one.
+
+    Example:
+        >>> from nero.core.average import average_with
+        >>> old, nine = torch.tensor([0.0, -0.0]), torch.tensor([9.0, 9.0])
+        >>> found = average_with(old, nine, beta=0.9, step=5)
+        >>> (found.squared / found.correction).sqrt()  # the second has missed four steps
+        tensor([1.4821, 3.0000])
+    """
+    correction = bias_correction(beta, step)
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1)
+    squared = beta * old.to(grad_sq.dtype).square() + (1 - beta) * grad_sq
+    is_behind, least = torch.signbit(old), correction * grad_sq
+    is_short = is_behind & (squared < least)
+    squared = torch.where(is_short, least, squared)
+    return Average(squared, correction, is_short | (is_behind & (grad_sq == 0)))
+
+
+def root_of(average: Average, dtype: torch.dtype) -> Tensor:
+    """Return averages as they are kept.
+
+    Args:
+        average: as `average_with` returns it.
+        dtype: that of the state.
+    """
+    squared = average.squared
+    # The root of zero has an infinite slope: keep it out of the backward pass.
+    root = torch.where(squared != 0, or_one(squared).sqrt(), 0.0).to(dtype)
+    return torch.where(average.is_behind, -root, root)
+
+
+def average_without(old: Tensor, *, beta: float, step: int | Tensor) -> Tensor:
+    """Return averages, as they are kept, of neurons whose gradient is left out.
+
+    Args:
+        old: as in `average_with`.
+        beta: how much of an average stays.
+        step: number of this step, counted from one.
+
+    Example:
+        >>> from nero.core.average import average_without
+        >>> average_without(torch.tensor([3.0, 0.0]), beta=0.0, step=2)
+        tensor([-3., -0.])
+    """
+    grown = old.abs() * growth(beta, step)
+    return -grown.to(old.dtype).clamp(max=torch.finfo(old.dtype).max)
+
+
+def growth(beta: float, step: int | Tensor) -> float | Tensor:
+    """Return the root of ``(1 - beta**step)/(1 - beta**(step - 1))``; before a second step there is none.
+
+    Example:
+        >>> from nero.core.average import growth
+        >>> growth(0.5, 2) ** 2, growth(0.5, 1)
+        (1.5, 1.0)
+    """
+    if isinstance(step, Tensor):
+        before = bias_correction(beta, (step - 1).clamp(min=1))
+        ratio = bias_correction(beta, step) / before
+        return torch.as_tensor(ratio).sqrt()
+    return math.sqrt(bias_correction(beta, step) / bias_correction(beta, max(step - 1, 1)))
+
+
+def bias_correction(beta: float, step: int | Tensor) -> float | Tensor:
+    """Compute ``1 - beta**step`` without cancellation, in double precision.
+
+    Example:
+        >>> bias_correction(0.999, 1)
+        0.001...
+    """
+    beta = unit_interval("beta", beta)
+    log_beta = math.log(beta) if beta > 0 else -math.inf
+    if isinstance(step, Tensor):
+        return -torch.expm1(step.to(sum_dtype(step)) * log_beta)
+    if not real_number("step", step) >= 1:
+        raise ValueError(f"step counts from 1, so it must be 1 or more, but is {step}")
+    return -math.expm1(step * log_beta)

@@ -140,6 +140,61 @@ class TestTrusted:
         trained()
         assert len([*folder.iterdir()]) == 2
 
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda kept: "",
+            lambda kept: "{",
+            lambda kept: "[]",
+            lambda kept: '"passed"',
+            lambda kept: json.dumps({}),
+            lambda kept: json.dumps({**kept, "found": {"passed": False}}),
+            lambda kept: json.dumps({**kept, "found": None}),
+            lambda kept: json.dumps({"found": kept["found"]}),
+            *(
+                lambda kept, key=key: json.dumps({**kept, "of": {**kept["of"], key: "another"}})
+                for key in ("sources", "device", "driver", "torch", "triton", "dtype", "momentum")
+            ),
+        ],
+    )
+    def test_a_file_that_does_not_say_so_is_no_verdict(self, spoil, folder, monkeypatch):
+        real, tested = selftest.self_test(FLOAT32), []
+
+        def counted(variant):
+            tested.append(variant)
+            return real
+
+        monkeypatch.setattr(trust, "self_test", counted)
+        assert trust.verdict(FLOAT32).passed
+        (path,) = folder.iterdir()
+        good = path.read_text()
+        path.write_text(spoil(json.loads(good)))
+        trust.forget()
+        assert trust.verdict(FLOAT32) is not None, "it was believed"
+        assert len(tested) == 2
+        assert path.read_text() == good, "a good one takes its place"
+        trust.forget()
+        assert trust.verdict(FLOAT32) is None
+
+    def test_bytes_that_are_no_text_are_no_verdict(self, folder):
+        path = trust._path(FLOAT32)
+        path.parent.mkdir()
+        path.write_bytes(b"\xff\xfe")
+        assert not trust._has_passed(path, FLOAT32)
+        path.unlink()
+        path.mkdir()
+        assert not trust._has_passed(path, FLOAT32)
+
+    def test_another_driver_is_tested_again(self, folder, monkeypatch, tmp_path):
+        trained()
+        trust.forget()
+        (tmp_path / "version").write_text("NVRM version: 999.1\n")
+        monkeypatch.setattr(trust, "_DRIVERS", ("/nowhere", str(tmp_path / "version")))
+        trained()
+        kept = [json.loads(path.read_text())["of"]["driver"] for path in folder.iterdir()]
+        assert len(kept) == 2
+        assert "NVRM version: 999.1" in kept
+
     def test_once_for_each_dtype(self, folder, launched):
         trained(2)
         trained(2, dtype=torch.bfloat16)

@@ -1,8 +1,9 @@
 """Whether to trust a kernel on a device: it is tested there before its first step, once.
 
-We have no GPU, so the kernel proves itself where it runs. A passed self-test is kept on disk, by device,
-dtype and version, so that other processes need not repeat it. A failed one is not: its cause, such as a
-driver, may be gone tomorrow.
+We have no GPU, so the kernel proves itself where it runs. A passed self-test is kept on disk, with all that
+it holds for (device, driver, dtype, sources, versions), so that other processes need not repeat it; a file
+that says anything else, or nothing, is not believed. A failed one is not kept: its cause, such as a driver,
+may be gone tomorrow.
 """
 
 import hashlib
@@ -68,7 +69,7 @@ def verdict(variant: Variant) -> SelfTest | None:
                 "yet: step once before the capture"
             )
         path = _path(variant)
-        if path.exists():
+        if _has_passed(path, variant):
             _verdicts[variant] = None
         else:
             found = _verdicts[variant] = self_test(variant)
@@ -102,6 +103,7 @@ def identity(variant: Variant) -> dict[str, Any]:
     found = {
         "device": device_name(device),
         "machine": platform.machine(),
+        "driver": _driver(),
         "dtype": str(variant.dtype),
         "stochastic": variant.stochastic,
         "momentum": str(variant.momentum),
@@ -125,6 +127,16 @@ def _path(variant: Variant) -> Path:
     return cache_folder() / f"selftest-{hashlib.sha256(packed.encode()).hexdigest()[:20]}.json"
 
 
+def _has_passed(path: Path, variant: Variant) -> bool:
+    """Tell whether a file says that this very kernel has passed, here and in these versions."""
+    try:
+        kept = json.loads(path.read_text())
+        is_same = kept["of"] == json.loads(json.dumps(identity(variant)))
+        return is_same and kept["found"]["passed"] is True
+    except (OSError, ValueError, KeyError, TypeError):  # no file, no text, no JSON, or another one
+        return False
+
+
 def _keep(path: Path, found: SelfTest, variant: Variant) -> None:
     with suppress(OSError):  # a folder that cannot be written to: the next process tests again
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,6 +144,17 @@ def _keep(path: Path, found: SelfTest, variant: Variant) -> None:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
             file.write(text + "\n")
         os.replace(file.name, path)  # whole, also if other ranks write it too
+
+
+_DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
+
+
+def _driver() -> str | None:
+    """Return what the driver says of itself, where Linux tells it."""
+    for path in _DRIVERS:
+        with suppress(OSError):
+            return Path(path).read_text().strip()
+    return None
 
 
 @cache

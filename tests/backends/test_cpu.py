@@ -5,6 +5,9 @@ import hashlib
 import logging
 import math
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -520,14 +523,28 @@ class TestManners:
         with pytest.raises(ValueError, match="numba is not installed"):
             Nero(self.model(), fused=True)
 
-    def test_it_is_announced_before_it_compiles(self, caplog, monkeypatch):
-        heard = []
-        monkeypatch.setattr(cpu.plan, "_take", lambda todo: heard.append(len(caplog.records)))
-        cpu.plan._announce.cache_clear()
-        self.two_logged_steps(caplog)
-        (record,) = caplog.records
-        assert record.message.startswith("preparing the CPU kernel for weights stored as float32")
-        assert heard[0] == 1, "before the first kernel runs"
+    def test_one_line_says_that_it_is_compiled_and_none_that_it_was_cached(self, tmp_path):
+        from nero.backends.cpu import announce  # which imports numba
+
+        # The kernel of elements, which compiles in the shortest time; in two ways, with one line.
+        script = (
+            "import torch; from nero import Nero\n"
+            "for momentum in (0.0, 0.9):\n"
+            "    bias = torch.nn.Parameter(torch.ones(3))\n"
+            "    bias.grad = torch.ones(3)\n"
+            "    Nero([bias], fused=True, momentum=momentum).step()\n"
+        )
+        told = []
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-W", "error::UserWarning", "-c", script],
+                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            told.append(done.stderr.splitlines())
+        assert told == [[announce.MESSAGE], []]
 
     def test_autograd_sees_that_weights_have_changed(self):
         model = self.model()

@@ -20,13 +20,15 @@ from typing import Any
 import numba
 import numpy as np
 
+from nero.backends.cpu.announce import announce_compiling
 from nero.backends.cpu.memory import (
     AHEAD,
     BLOCK,
+    INNER,
     advance,
+    bits_of,
     direction,
     if_momentum,
-    is_negative,
     load,
     mix,
     momentum_row,
@@ -56,7 +58,7 @@ RECORD = np.dtype(
 )
 # numba keeps what it compiled as long as this file is the same, and looks at no other: so it says here
 # which `memory` was compiled with it.
-MEMORY = "1da89fbdf8e9"  # the first digits of its SHA-256
+MEMORY = "675d2b6ddcbe"  # the first digits of its SHA-256
 WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
 NUM_SUMS = 5
 NEURONS = 128  # neurons worked on together, at most
@@ -65,15 +67,12 @@ TARGET = 5  # row of the sums where the norm to reach is
 MOVES, OPEN, WRITTEN = 0, 1, 2  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
 LARGEST = float(np.finfo(np.float32).max)
+SIGN = np.uint32(31)  # where a float32 has it
 
+announce_compiling()
 # Kernels are called from Python; the rest is compiled into them.
-_KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_EXACT: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
+_EXACT: dict[str, Any] = INNER
+_KERNEL: dict[str, Any] = {**_EXACT, "no_cpython_wrapper": False}
 _FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
@@ -169,9 +168,11 @@ def walk_rows(
                         five = _sums_float64(scratch, mode, task, at, fan_in)
                         for k in range(NUM_SUMS):
                             sums[k, j] = five[k]
-            for j in range(count):
-                if marks[WRITTEN, j] and not marks[MOVES, j]:
-                    _average(scratch, mode, task, (row + j) * task.outer_stride, fan_in, noise)
+            if mode is not None:  # or nothing is compiled
+                for j in range(count):
+                    if marks[WRITTEN, j] and not marks[MOVES, j]:
+                        at = (row + j) * task.outer_stride
+                        _average(scratch, mode, task, at, fan_in, noise)
             num_waiting = count
 
 
@@ -349,7 +350,8 @@ def walk_elements(
             slope += penalty * (np.float64(load(w[i])) - 1.0) if penalty != 0 else 0.0
             grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
             average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
-            is_behind, least = is_negative(averages[i]), correction * (grad * grad)
+            is_behind = bits_of(averages[i]) >> SIGN != 0
+            least = correction * (grad * grad)
             is_short = is_behind & (average_sq < least)
             average_sq = least if is_short else average_sq
             q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
@@ -357,7 +359,9 @@ def walk_elements(
             average = -average if is_short | (is_behind & (grad == 0)) else average
             is_written = _is_finite(q) & _is_finite(average) | propagate
             num_skipped += np.int64(not is_written)
-            averages[i] = average if is_written else _kept(averages[i], growth)
+            kept = abs(np.float64(averages[i])) * growth
+            kept = np.float32(-(LARGEST if kept > LARGEST else kept))
+            averages[i] = average if is_written else kept
             new = load(w[i]) + q * np.float32(grad)
             if task.stochastic_rounding:
                 new = _round_stochastic(new, w[i], noise, first + i)
@@ -404,19 +408,10 @@ def _counter(address: int) -> Any:
 def _count(task: Any) -> Any:
     """Return the number of this step, its bias correction, and the growth of averages that are kept."""
     step = read_at(task.step, np.int64(0)) + 1
-    correction = _correction(task.beta, step)
-    return step, correction, math.sqrt(correction / _correction(task.beta, max(step - 1, 1)))
-
-
-@numba.njit(**_EXACT)
-def _correction(beta: float, step: int) -> float:
-    return -math.expm1(step * math.log(beta)) if beta > 0 else 1.0
-
-
-@numba.njit(**_EXACT)
-def _kept(average: Any, growth: float) -> Any:
-    """`nero.core.average.average_without`: what is kept of the average of a neuron that is skipped."""
-    return np.float32(-min(abs(np.float64(average)) * growth, LARGEST))
+    log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
+    correction = -math.expm1(step * log_beta)
+    before = -math.expm1((step - 1 if step > 1 else 1) * log_beta)
+    return step, correction, math.sqrt(correction / before)
 
 
 @numba.njit(**_EXACT)
@@ -450,7 +445,7 @@ def _turn(
             sign * sums[G1, j],
         )
         average_sq = beta * np.float64(averages[j]) ** 2 + (1 - beta) * gg
-        is_behind = is_negative(averages[j])
+        is_behind = bits_of(averages[j]) >> SIGN != 0
         is_short = is_behind & (average_sq < correction * gg)
         average_sq = correction * gg if is_short else average_sq
         k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
@@ -478,7 +473,9 @@ def _turn(
         is_done = is_open & ((is_exact != 0) | is_safe)
         is_written = is_done & (is_finite | propagate)
         num_skipped += np.int64(is_done & (not is_written))
-        kept = _kept(averages[j], growth) if is_done else averages[j]
+        kept = abs(np.float64(averages[j])) * growth
+        kept = np.float32(-(LARGEST if kept > LARGEST else kept))
+        kept = kept if is_done else averages[j]
         averages[j] = average if is_written else kept
         turns[0, j] = p32 if is_done else turns[0, j]
         turns[1, j] = q32 if is_done else turns[1, j]

@@ -13,7 +13,8 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+from numba.extending import overload as _overload
 
 SMALLEST = np.float32(1.1754944e-38)  # normal; averages below it count as zero
 AHEAD = 4096  # bytes between what is read and what is fetched
@@ -31,74 +32,102 @@ def pointer(typing_context: Any, address: Any, like: Any) -> Any:
     return pointer(types.int64, like), codegen
 
 
-@numba.njit(nogil=True, error_model="numpy")
+# Wrappers are for calls from Python and C; half the time to compile a small function goes into them.
+INNER: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+
+
+@numba.njit(**INNER)
 def read_at(address: int, like: Any) -> Any:
     """Read the number at an address."""
     return numba.carray(pointer(address, like), (1,))[0]
 
 
-@intrinsic
-def _prefetch(typing_context: Any, address: Any) -> Any:
+def _fetch(builder: Any, address: Any) -> None:
     """Ask for a cache line, for reading, into the second-level cache."""
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    name = "llvm.prefetch.p0"
+    kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    builder.call(function, [builder.inttoptr(address, byte), number(0), number(2), number(1)])
+
+
+# What every line of the kernels uses is written out here, because each function costs compile time.
+
+
+@intrinsic
+def size_of(typing_context: Any, like: Any) -> Any:
+    """Return the bytes of one stored weight."""
+    size = ir.IntType(64)(_BYTES[like])
+    return types.int64(like), lambda context, builder, signature, args: size
+
+
+@intrinsic
+def prefetch_block(typing_context: Any, address: Any, like: Any) -> Any:
+    """Ask for the lines of one block of weights."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        name = "llvm.prefetch.p0"
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [builder.inttoptr(args[0], byte), number(0), number(2), number(1)])
+        for line in range(BLOCK * _BYTES[like] // 64):
+            _fetch(builder, builder.add(args[0], ir.IntType(64)(64 * line)))
         return context.get_dummy_value()
 
-    return types.void(types.int64), codegen
+    return types.void(types.int64, like), codegen
 
 
-def _bitcast(source: Any, target: Any, convert: Any) -> Any:
-    @intrinsic
-    def cast(typing_context: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return convert(builder, args[0])
-
-        return target(source), codegen
-
-    return cast
-
-
-_bits_of = _bitcast(types.float32, types.uint32, lambda b, x: b.bitcast(x, ir.IntType(32)))
-_float_of = _bitcast(types.uint32, types.float32, lambda b, x: b.bitcast(x, ir.FloatType()))
-
-
-@numba.njit(nogil=True, error_model="numpy")
-def is_negative(x: Any) -> Any:
-    """Tell whether a float32 has a sign; -0.0 has."""
-    return _bits_of(x) >> np.uint32(31) != 0
-
-
-_half_to_float = _bitcast(
-    types.int16, types.float32, lambda b, x: b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
-)
-_float_to_half = _bitcast(
-    types.float32, types.int16, lambda b, x: b.bitcast(b.fptrunc(x, ir.HalfType()), ir.IntType(16))
-)
-
-
-def size_of(like):
-    """Return the bytes of one stored weight."""
-    raise NotImplementedError
-
-
-def prefetch_block(address, like):
-    """Ask for the lines of one block of weights."""
-    raise NotImplementedError
-
-
-def load(x):
+@intrinsic
+def load(typing_context: Any, x: Any) -> Any:
     """Read a stored weight as float32."""
-    raise NotImplementedError
+
+    def bfloat16(b: Any, x: Any) -> Any:
+        wide = b.shl(b.zext(x, ir.IntType(32)), ir.IntType(32)(16))
+        return b.bitcast(wide, ir.FloatType())
+
+    def float16(b: Any, x: Any) -> Any:
+        return b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
+
+    convert = {types.uint16: bfloat16, types.int16: float16}.get(x, lambda b, x: x)
+    return types.float32(x), lambda context, b, signature, args: convert(b, args[0])
 
 
-def store(x, like):
+@intrinsic
+def store(typing_context: Any, x: Any, like: Any) -> Any:
     """Round a float32 to nearest, as weights like ``like`` are stored."""
-    raise NotImplementedError
+
+    def bfloat16(b: Any, x: Any) -> Any:
+        number, half = ir.IntType(32), ir.IntType(16)
+        bits = b.bitcast(x, number)
+        odd = b.and_(b.lshr(bits, number(16)), number(1))
+        rounded = b.lshr(b.add(b.add(bits, number(0x7FFF)), odd), number(16))
+        return b.select(b.fcmp_unordered("uno", x, x), half(0x7FC0), b.trunc(rounded, half))
+
+    def float16(b: Any, x: Any) -> Any:
+        return b.bitcast(b.fptrunc(x, ir.HalfType()), ir.IntType(16))
+
+    convert = {types.uint16: bfloat16, types.int16: float16}.get(like, lambda b, x: x)
+    return like(types.float32, like), lambda context, b, signature, args: convert(b, args[0])
+
+
+@intrinsic
+def bits_of(typing_context: Any, x: Any) -> Any:
+    """Read the bits of a float32."""
+    return types.uint32(types.float32), lambda context, b, signature, args: b.bitcast(
+        args[0], ir.IntType(32)
+    )
+
+
+@intrinsic
+def if_momentum(typing_context: Any, like: Any, with_it: Any, without_it: Any) -> Any:
+    """Return the first number where there is momentum, and the second where there is none."""
+    chosen = 2 if isinstance(like, types.NoneType) else 1
+    signature = types.float64(like, types.float64, types.float64)
+    return signature, lambda context, builder, signature, args: args[chosen]
+
+
+_BYTES = {types.float32: 4, types.uint16: 2, types.int16: 2}
 
 
 def precision(like):
@@ -129,12 +158,7 @@ def advance(g, m, i, c, mu, noise):
     raise NotImplementedError
 
 
-def if_momentum(like, with_it, without_it):
-    """Return the first number where there is momentum, and the second where there is none."""
-    raise NotImplementedError
-
-
-@overload(momentum_row)
+@_overload(momentum_row, jit_options=INNER)
 def _momentum_row_overload(like, address, at, length):
     if isinstance(like, types.NoneType):
         return lambda like, address, at, length: None
@@ -143,21 +167,21 @@ def _momentum_row_overload(like, address, at, length):
     )
 
 
-@overload(prefetch_momentum)
+@_overload(prefetch_momentum, jit_options=INNER)
 def _prefetch_momentum_overload(like, address, at):
     if isinstance(like, types.NoneType):
         return lambda like, address, at: None
     return lambda like, address, at: prefetch_block(address + at * size_of(like) + AHEAD, like)
 
 
-@overload(direction)
+@_overload(direction, jit_options=INNER)
 def _direction_overload(g, m, i, a, b):
     if isinstance(m, types.NoneType):
         return lambda g, m, i, a, b: g
     return lambda g, m, i, a, b: a * g + b * load(m[i])
 
 
-@overload(advance)
+@_overload(advance, jit_options=INNER)
 def _advance_overload(g, m, i, c, mu, noise):
     if isinstance(m, types.NoneType):
         return lambda g, m, i, c, mu, noise: None
@@ -175,12 +199,12 @@ def _round_average(x, like, noise):
     raise NotImplementedError
 
 
-@overload(_round_average)
+@_overload(_round_average, jit_options=INNER)
 def _round_average_overload(x, like, noise):
     def bfloat16(x, like, noise):
         # round_stochastic, in bits: a magnitude grows if what is cut off and the noise carry. Noise is
         # for rounding up, so that of negative numbers, whose magnitude then shrinks, is inverted.
-        bits = _bits_of(x)
+        bits = bits_of(x)
         uniform = np.uint32(mix(noise) >> np.uint64(24)) & np.uint32(0xFFFF)
         inverted = uniform ^ np.uint32(0xFFFF)
         rounded = (bits + (uniform if bits >> np.uint32(31) else inverted)) >> np.uint32(16)
@@ -189,7 +213,7 @@ def _round_average_overload(x, like, noise):
     return (lambda x, like, noise: x) if like == types.float32 else bfloat16
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@numba.njit(**INNER)
 def mix(x: Any) -> Any:
     """Return the hash of nero.core.rounding: the finaliser of splitmix64."""
     x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
@@ -198,54 +222,7 @@ def mix(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@overload(if_momentum)
-def _if_momentum_overload(like, with_it, without_it):
-    if isinstance(like, types.NoneType):
-        return lambda like, with_it, without_it: without_it
-    return lambda like, with_it, without_it: with_it
-
-
-@overload(size_of)
-def _size_of_overload(like):
-    return (lambda like: np.int64(4)) if like == types.float32 else (lambda like: np.int64(2))
-
-
-@overload(prefetch_block)
-def _prefetch_block_overload(address, like):
-    num_lines = BLOCK * (4 if like == types.float32 else 2) // 64  # a constant, so it is unrolled
-
-    def fetch(address, like):
-        for line in range(num_lines):
-            _prefetch(address + line * 64)
-
-    return fetch
-
-
-@overload(load)
-def _load_overload(x):
-    return {
-        types.float32: lambda x: x,
-        types.uint16: lambda x: _float_of(np.uint32(x) << np.uint32(16)),
-        types.int16: lambda x: _half_to_float(x),
-    }[x]
-
-
-@overload(store)
-def _store_overload(x, like):
-    def bfloat16(x, like):
-        bits = _bits_of(x)
-        odd = (bits >> np.uint32(16)) & np.uint32(1)
-        rounded = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-        return np.uint16(rounded if x == x else np.uint32(0x7FC0))
-
-    return {
-        types.float32: lambda x, like: x,
-        types.uint16: bfloat16,
-        types.int16: lambda x, like: _float_to_half(x),
-    }[like]
-
-
-@overload(precision)
+@_overload(precision, jit_options=INNER)
 def _precision_overload(like):
     return {
         types.float32: lambda like: (0.0, 0),

@@ -7,7 +7,6 @@ takes the next slice of the table when it has finished one, so a disturbed core 
 Needs the extra `nero-optim[cpu]`.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -205,7 +204,6 @@ class Table:
         self.stored_as = _STORED_AS[dtype]
         # Kernels are compiled for each.
         self.mode = None if average is None else np.dtype(_STORED_AS[average]).type(0)
-        _announce(self.stored_as, average and _STORED_AS[average])
         from nero.backends.cpu import kernel as kernels
 
         self.kernel: Callable[..., None] = getattr(kernels, kernel)
@@ -306,15 +304,6 @@ def _cut(
     if filled:
         slices.append((start, len(chunks)))
     return np.array(chunks, np.int64), slices
-
-
-@lru_cache(maxsize=8)
-def _announce(stored_as: str, average: str | None) -> None:
-    logging.getLogger("nero").info(
-        f"preparing the CPU kernel for weights stored as {stored_as}"
-        f"{f', with momentum stored as {average}' if average else ''}: unless numba has kept it on disk, "
-        "it is compiled now, which takes some seconds"
-    )
 
 
 @lru_cache(maxsize=8)

@@ -206,6 +206,18 @@ MUTANTS = [
     # --- the CPU kernel ---
     kernel("average", "** 2 + (1 - beta) * gg", "** 2 + gg", *option("lr", "kernel")),
     kernel(
+        "missed-steps",
+        "is_short = is_behind & (average_sq < correction * gg)",
+        "is_short = False",
+        *("tests/rules/test_nonfinite.py::TestTurnsAfterSkippedSteps", "-k", "kernel"),
+    ),
+    kernel(
+        "no-penalty-of-inf",
+        " if penalty != 0 else 0.0",
+        "",
+        *("tests/rules/test_nonfinite.py", "-k", "kernel"),
+    ),
+    kernel(
         "zero-neuron",
         "else from_grad * grad_mean)",
         "else -from_grad * grad_mean)",

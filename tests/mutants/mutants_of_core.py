@@ -4,12 +4,14 @@ from tests.mutants.mutant import Mutant
 
 NEURONS, RULE, GRAM, SPEC = (f"src/nero/core/{n}.py" for n in ("neurons", "rule", "gram", "spec"))
 SPHERE, ROUNDING = "src/nero/core/sphere.py", "src/nero/core/rounding.py"
+AVERAGE = "src/nero/core/average.py"
 BASE, NERO, CHECKPOINT = (f"src/nero/optim/{name}.py" for name in ("base", "nero", "checkpoint"))
 FLATTENED = "src/nero/optim/flattened.py"
 INFER, GROUPS = "src/nero/layout/infer.py", "src/nero/layout/groups.py"
 
 LAWS = ("tests/layout/test_layout_laws.py",)
 VECTORS = ("tests/reference/test_vectors.py", "-k", "test_nero_passes and plain")
+MISSED = ("tests/rules/test_nonfinite.py::TestTurnsAfterSkippedSteps", "-k", "plain")
 STATES = "tests/backends/test_every_state.py"
 OPTIM = "tests/optim/test_nero.py"
 BAD_OPTIONS = (OPTIM, "-k", "test_bad_options")
@@ -72,21 +74,56 @@ MUTANTS = [
     # --- the rule ---
     Mutant(
         "rule-average",
-        RULE,
-        "beta * old_sq + (1 - beta) * grad_sq",
-        "beta * old_sq + grad_sq",
+        AVERAGE,
+        ".square() + (1 - beta) * grad_sq",
+        ".square() + grad_sq",
         VECTORS,
     ),
     Mutant(
         "rule-correction",
-        RULE,
+        AVERAGE,
         "return -math.expm1(step * log_beta)",
         "return -math.expm1((step + 1) * log_beta)",
-        (RULE,),
+        (AVERAGE,),
+    ),
+    Mutant(
+        "rule-missed-steps-cap",
+        AVERAGE,
+        "is_short = is_behind & (squared < least)",
+        "is_short = is_behind & (old == 0) & (squared < least)",
+        MISSED,
+    ),
+    Mutant(
+        "rule-missed-steps-growth",
+        AVERAGE,
+        "grown = old.abs() * growth(beta, step)",
+        "grown = old.abs()",
+        MISSED,
+    ),
+    Mutant(
+        "rule-missed-steps-sign",
+        AVERAGE,
+        "is_short | (is_behind & (grad_sq == 0))",
+        "is_short",
+        MISSED,
+    ),
+    Mutant(
+        "rule-missed-steps-overflow",
+        AVERAGE,
+        ".clamp(max=torch.finfo(old.dtype).max)",
+        "",
+        MISSED,
+    ),
+    Mutant(
+        "spec-scale-of-finite-entries",
+        SPEC,
+        "num_known = full_tensor(torch.isfinite(param).sum())",
+        "num_known = full_tensor(torch.ones_like(param).sum())",
+        ("tests/rules/test_nonfinite.py::TestWeightsThatAreNotFinite", "-k", "plain"),
     ),
     Mutant(
         "rule-correction-tensor",
-        RULE,
+        AVERAGE,
         "-torch.expm1(step.to(sum_dtype(step)) * log_beta)",
         "-torch.expm1((step.to(sum_dtype(step)) + 1) * log_beta)",
         VECTORS,
@@ -101,9 +138,7 @@ MUTANTS = [
         "norm_sq = ww - kwg + kkgg",
         VECTORS,
     ),
-    Mutant(
-        "rule-relative-to-norm", RULE, "k = lr * (ww * correction", "k = lr * (correction", VECTORS
-    ),
+    Mutant("rule-relative-to-norm", RULE, "k = lr * (ww * average", "k = lr * (average", VECTORS),
     Mutant(
         "rule-zero-neuron-norm",
         RULE,
@@ -149,15 +184,15 @@ MUTANTS = [
     Mutant(
         "rule-lr-zero",
         RULE,
-        "else is_finite & (lr != 0)",
-        "else is_finite",
+        "torch.as_tensor(lr != 0, device",
+        "torch.as_tensor(lr == lr, device",
         awkward("TestZeroLearningRate"),
     ),
     Mutant(
         "rule-propagate",
         RULE,
-        '(lr != 0) if hyper.nonfinite == "propagate" else is_finite',
-        '(lr != 0) & is_finite if hyper.nonfinite == "propagate" else is_finite',
+        'if hyper.nonfinite != "propagate":',
+        "if True:",
         awkward("TestNonFiniteGradient"),
     ),
     Mutant(
@@ -174,14 +209,12 @@ MUTANTS = [
         "weight.to(dtype)",
         (OPTIM, "-k", "gain_penalty"),
     ),
-    Mutant(
-        "rule-element-scale", RULE, 'lr * state["scale"] * (correction', "lr * (correction", VECTORS
-    ),
+    Mutant("rule-element-scale", RULE, 'lr * state["scale"] * (average', "lr * (average", VECTORS),
     Mutant(
         "rule-element-zero-grad",
         RULE,
-        "affine, g != 0, average_sq",
-        "affine, g == g, average_sq",
+        "affine, g != 0, average,",
+        "affine, g == g, average,",
         awkward("TestNonFiniteGradient"),
         survives="an element whose gradient is zero moves by zero anyway, and one of NaN is skipped",
     ),

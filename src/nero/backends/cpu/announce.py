@@ -29,4 +29,4 @@ class _Listener(event.Listener):
 
 def announce_compiling() -> None:
     """From now on, tell the user when the kernel is compiled for the first time."""
-    event.register("numba:compile", _Listener())
+    event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]

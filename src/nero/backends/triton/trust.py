@@ -100,7 +100,7 @@ def cache_folder() -> Path:
 def identity(variant: Variant) -> dict[str, Any]:
     """Return what a verdict holds for: a kernel, the device, and every version that could change it."""
     device = variant.device
-    found = {
+    found: dict[str, Any] = {
         "device": device_name(device),
         "machine": platform.machine(),
         "driver": _driver(),

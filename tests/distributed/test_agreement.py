@@ -288,6 +288,65 @@ def renewed_and_loaded():
     assert len({*on_all_ranks(str([s["step"].item() for s in nero.state.values()]))}) == 1
 
 
+def scales_without_what_is_not_finite():
+    """-inf on one rank alone: all ranks have the scale and the radii of one process."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    bias = torch.linspace(-1, 2, 9).index_fill(0, torch.tensor(8), -torch.inf)
+    weight = torch.randn(4, 8).index_put(
+        (torch.tensor(1), torch.tensor(7)), torch.tensor(-torch.inf)
+    )
+    initial = {"role": "neuron", "neuron_dims": (0,), "constraint": "initial"}
+    kept = []
+    for cut in (False, True):
+        params = [
+            nn.Parameter(distribute_tensor(each, mesh, [Shard(dim)]) if cut else each.clone())
+            for each, dim in ((bias, 0), (weight, 1))
+        ]
+        groups = [{"params": params[:1], "role": "bias"}, {"params": params[1:], **initial}]
+        optimizer = Nero(groups, fused=False)
+        for _ in range(3):
+            for param in params:
+                grad = torch.ones(param.shape)
+                param.grad = sharded_grad(grad, param) if cut else grad
+            optimizer.step()
+        state = optimizer.state
+        kept.append((state[params[0]]["scale"], _full(state[params[1]]["radius"])))
+        kept[-1] += tuple(_full(param.detach()) for param in params)
+    for one, many in zip(*kept, strict=True):
+        torch.testing.assert_close(many, one, rtol=1e-6, atol=1e-6)
+    assert torch.isfinite(kept[1][0])
+    assert torch.isfinite(kept[1][1]).all()
+
+
+def missed_steps_of_a_part():
+    """NaN in one rank's part of some neurons, from the start: they turn later as in one process."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    weight = torch.randn(4, 8)
+    whole, cut = (
+        nn.Parameter(weight.clone()),
+        nn.Parameter(distribute_tensor(weight, mesh, [Shard(1)])),
+    )
+    layout = {"role": "neuron", "neuron_dims": (0,)}
+    optimizers = [Nero([{"params": [p], **layout}], fused=False) for p in (whole, cut)]
+    for step in range(12):
+        grad = torch.randn(4, 8)
+        if step < 8:
+            grad[1, 7], grad[2, 0] = torch.nan, torch.inf if step % 2 else 1.0
+        whole.grad, cut.grad = grad, sharded_grad(grad, cut)
+        for optimizer in optimizers:
+            optimizer.step()
+        averages = [
+            _full(o.state[p]["exp_avg_norm"]) for o, p in zip(optimizers, (whole, cut), strict=True)
+        ]
+        assert torch.equal(*averages)
+        assert torch.equal(*map(torch.signbit, averages))
+    assert torch.equal(cut.full_tensor(), whole)
+
+
+def _full(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 DECISIONS = [
     raise_without_a_gradient,
     raise_on_several_meshes,
@@ -298,6 +357,8 @@ DECISIONS = [
     unfrozen_with_a_gradient_on_some_ranks,
     ranks_with_other_backends,
     skipped_in_part,
+    scales_without_what_is_not_finite,
+    missed_steps_of_a_part,
     noise_on_replicas,
     monitor_with_gradients_on_some_ranks,
     renewed_and_loaded,

@@ -58,7 +58,7 @@ def average_with(old: Tensor, grad_sq: Tensor, *, beta: float, step: int | Tenso
         >>> old, nine = torch.tensor([0.0, -0.0]), torch.tensor([9.0, 9.0])
         >>> found = average_with(old, nine, beta=0.9, step=5)
         >>> (found.squared / found.correction).sqrt()  # the second has missed four steps
-        tensor([1.4821, 3.0000])
+        tensor([1.4825, 3.0000])
     """
     correction = bias_correction(beta, step)
     # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1)
@@ -104,7 +104,7 @@ def growth(beta: float, step: int | Tensor) -> float | Tensor:
 
     Example:
         >>> from nero.core.average import growth
-        >>> growth(0.5, 2) ** 2, growth(0.5, 1)
+        >>> round(growth(0.5, 2) ** 2, 6), growth(0.5, 1)
         (1.5, 1.0)
     """
     if isinstance(step, Tensor):

@@ -199,3 +199,26 @@ class TestOptimizer:
     def test_needs_a_model(self):
         with pytest.raises(TypeError, match="pass the model"):
             nero.Nero([nn.Parameter(torch.randn(2, 3))], example=torch.randn(2, 3))
+
+
+class Boxed(nn.Module):
+    """Keeps tensors where no module knows of them, and writes to them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.box = [torch.zeros(3), torch.zeros(3, dtype=torch.long), torch.zeros(3)]
+
+    def forward(self, x):
+        total, count, mean = self.box
+        count.add_(1)
+        total.add_(1).mul_(2)
+        mean.to(torch.float32).add_(1)
+        total[0] = 5
+        return self.layer(x) + total
+
+
+def test_tensors_in_a_list_are_not_written_to():
+    model = Boxed()
+    assert not observe(model, torch.randn(2, 4)).error
+    assert not any(tensor.any() for tensor in model.box)

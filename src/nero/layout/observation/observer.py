@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from nero.core.neurons import Role
@@ -86,6 +87,8 @@ class Observer(TorchDispatchMode):
         from nero.layout.observation.invented import invent
 
         kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            args, kwargs = tree_map_only(Tensor, self._fake, (args, kwargs))
         name = func.overloadpacket.__name__
         name = name if name.endswith("__") else name.rstrip("_")
         known = self.known.outcome(func, name, args, kwargs)
@@ -106,6 +109,16 @@ class Observer(TorchDispatchMode):
             self.mark(out, (), is_data=True)
         self._pass_on(out, before)
         return out
+
+    def _fake(self, tensor: Tensor) -> Tensor:
+        """Return a stand-in for a tensor of the user's, which an operation is about to write to."""
+        if isinstance(tensor, FakeTensor) or tensor.is_meta:
+            return tensor
+        fake = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+        self._origins[fake] = self.origin(tensor)
+        return fake
 
     def _pass_on(self, out: Any, before: Iterable[Sighting]) -> None:
         """Note which layers the outcome of an operation comes from, apart from those with others after."""

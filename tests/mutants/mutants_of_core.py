@@ -184,8 +184,8 @@ MUTANTS = [
     Mutant(
         "rule-lr-zero",
         RULE,
-        "torch.as_tensor(lr != 0, device",
-        "torch.as_tensor(lr == lr, device",
+        "torch.ones_like(is_finite) & (lr != 0)",
+        "torch.ones_like(is_finite)",
         awkward("TestZeroLearningRate"),
     ),
     Mutant(

@@ -470,7 +470,8 @@ def _finish(
     is_finite = torch.isfinite(new)
     for x in (*weight.coefficients, weight.shift):
         is_finite = is_finite & torch.isfinite(x)
-    is_active = torch.as_tensor(lr != 0, device=old.device).expand(old.shape)
+    # Not as_tensor(lr != 0): a compiler may know the comparison only as a symbol.
+    is_active = torch.ones_like(is_finite) & (lr != 0)
     is_written = is_active
     if hyper.nonfinite != "propagate":
         is_written = is_finite & is_active

@@ -262,7 +262,7 @@ class RelativeOptimizer(Optimizer):
         if not is_traced:
             self._shapes.check(self.param_groups, self.state)
         num_known = 0 if is_traced else len(self.state)
-        if self._lr_copies and not is_traced:
+        if not is_traced and self._lr_copies:
             self._follow_lr()
         for group in self.param_groups:
             options, lr = self._group_options(group), rate_of_step(group["lr"])
@@ -278,7 +278,7 @@ class RelativeOptimizer(Optimizer):
                 position += 1
         if not is_traced and len(self.state) > num_known:
             self._forget_swapped()  # some came, so others may have left
-        if self._grown and not is_traced:
+        if not is_traced and self._grown:
             warn_of_new_momentum(self._grown[0])
             self._grown.clear()
         self._update(updates)
@@ -453,7 +453,8 @@ class RelativeOptimizer(Optimizer):
         """
         specs = self.state_specs
         missing = [key for key in known.state_keys if key not in state]
-        self._grown += [name for key in missing if specs[key].shape == "per element"]
+        if not torch.compiler.is_compiling():
+            self._grown += [name for key in missing if specs[key].shape == "per element"]
         for key in missing:
             if specs[key].initial is not None:
                 raise ValueError(

@@ -407,13 +407,23 @@ def test_weights_are_judged_by_the_constraint_they_will_get(preset):
 
 def test_weights_of_another_preset_are_noticed_though_they_are_small():
     """What Nero trained lies on a sphere, which no fresh weights do, of any size."""
-    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64))
+    model = nn.Sequential(nn.Embedding(80, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 80))
     nero.Nero(model)
     with pytest.warns(UserWarning, match=f"{WARNING}.*norm sqrt_dim"):
         nero.Nero(model, preset="rows")
 
 
 def test_rows_on_a_sphere_that_is_kept_are_no_reason_to_warn():
-    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64))
+    model = nn.Sequential(nn.Embedding(80, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 80))
     nero.Nero(model, preset="rows")
     assert_quiet(lambda: nero.Nero(model, preset="rows"))
+
+
+def test_groups_that_an_engine_has_emptied_are_passed_over():
+    model = network()
+    optimizer = nero.Nero(model)
+    step(model, optimizer)
+    for group in optimizer.param_groups:
+        group["params"] = []
+    optimizer._watch = trained.LoadWatch()
+    optimizer.step()

@@ -79,8 +79,11 @@ def layers_of(
         sphere = group.get("constraint", constraint)
         if sphere is None or is_chosen(group, "constraint"):
             continue
-        names = group.get("param_names") or [""] * len(group["params"])
-        for name, param in zip(names, group["params"], strict=True):
+        names = group.get("param_names", ())
+        is_named = len(names) == len(
+            group["params"]
+        )  # engines may take parameters, and leave names
+        for place, param in enumerate(group["params"]):
             if not param.requires_grad or param.is_meta or param in known:
                 continue
             neurons = neurons_from_options(group, param.shape)
@@ -89,6 +92,7 @@ def layers_of(
             weight = neurons.view(to_local(param))
             size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
             if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
+                name = names[place] if is_named else ""
                 layers.append(
                     Layer(name, param, weight, neurons.fan_in_dims, as_constraint(sphere))
                 )

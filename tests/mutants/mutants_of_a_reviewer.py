@@ -159,8 +159,8 @@ MUTANTS = [
     Mutant(
         "reviewed-presets-01",
         "src/nero/core/presets.py",
-        '        return None if lr is None else learning_rate("lr", lr)\n',
-        '        return learning_rate("lr", lr) if lr else None\n',
+        '    if lr is not None:\n        return learning_rate("lr", lr)\n',
+        '    if lr:\n        return learning_rate("lr", lr)\n',
         PRESETS,
     ),
     # num_steps=300, the shortest run that was measured, gives the warning about unmeasured lengths.
@@ -315,7 +315,7 @@ MUTANTS = [
         LAYOUT,
     ),
     # A zero-initialised matrix of an unregistered module (LoRA's B, a zero-init projection) is no
-    # longer taken for neurons, but for single elements.
+    # longer taken for neurons: its elements stand alone.
     Mutant(
         "reviewed-layout-09",
         "src/nero/layout/guess.py",

@@ -1,6 +1,6 @@
 """Presets, and the one function that resolves every option."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -32,8 +32,7 @@ class Preset(NamedTuple):
     @property
     def lr(self) -> float:
         """The learning rate without ``num_steps``."""
-        lr: float = self.options["lr"]
-        return lr
+        return float(self.options["lr"])
 
     def rate(self, num_steps: int | None = None) -> float:
         """Return the learning rate for a run of this length; it falls with the cube root of the length.
@@ -46,9 +45,12 @@ class Preset(NamedTuple):
         if num_steps is None:
             return self.lr
         num_steps = whole_number("num_steps", num_steps, smallest=1)
-        return (
-            self.lr if self.num_steps is None else self.lr * (self.num_steps / num_steps) ** (1 / 3)
-        )
+        scale = 1.0 if self.num_steps is None else (self.num_steps / num_steps) ** (1 / 3)
+        return self.lr * scale
+
+    def marks_outputs(self, chosen: Iterable[str]) -> bool:
+        """Whether output layers get options of their own, although these options were chosen."""
+        return not self.of_outputs.keys() <= {*chosen}
 
     def is_measured(self, num_steps: int) -> bool:
         """Whether the rule for ``num_steps`` was measured on runs of this length.
@@ -152,9 +154,7 @@ def chosen_names(preset: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 def read_rate(preset: str, lr: Any, num_steps: Any) -> Any:
     """Return the learning rate that was chosen, by ``lr`` or by ``num_steps``; ``None`` if neither was."""
     found = find_preset(preset)
-    if num_steps is None:
-        return None if lr is None else learning_rate("lr", lr)
     by_length = found.rate(num_steps)
     if lr is not None:
         return learning_rate("lr", lr)
-    return None if found.num_steps is None else by_length
+    return None if num_steps is None or found.num_steps is None else by_length

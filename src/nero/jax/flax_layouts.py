@@ -50,7 +50,7 @@ def by_name(
             return Found(OTHER, is_guess=True)  # nothing tells its fan-in dims
         if owner.startswith(("dense", "linear")):  # matrices that vmap or scan stacked
             return Found(neurons(*range(ndim - 2), ndim - 1), is_guess=True)
-        # (..., in, out), but for a ConvTranspose with transpose_kernel=True
+        # (..., in, out), except a ConvTranspose with transpose_kernel=True
         is_conv = owner.startswith("conv") and not owner.startswith("convtranspose")
         return Found(neurons(ndim - 1), is_guess=not is_conv)
     # In doubt every element stands alone: a wrong fan-in destroys weights.

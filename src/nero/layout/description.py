@@ -120,8 +120,8 @@ def describe(
     read_rate(preset, options.get("lr"), options.get("num_steps"))
     given = {name: value for name, value in options.items() if name in Hyper._fields}
     given["constraint"] = constraint
-    has_own = {name for name, value in given.items() if value is not None}
-    marks = {} if find_preset(preset).of_outputs.keys() <= has_own else {"is_output": True}
+    chosen = [name for name, value in given.items() if value is not None]
+    marks = {"is_output": True} if find_preset(preset).marks_outputs(chosen) else {}
     rows = []
     for found, _, own in resolve(model, overrides, example, marks):
         is_output = bool(own.pop("is_output", False))

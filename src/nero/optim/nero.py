@@ -279,7 +279,7 @@ class Nero(RelativeOptimizer):
             )
 
     def _marks_outputs(self, defaults: Mapping[str, Any]) -> bool:
-        return not find_preset(defaults["preset"]).of_outputs.keys() <= {*defaults[CHOSEN]}
+        return find_preset(defaults["preset"]).marks_outputs(defaults[CHOSEN])
 
     def _warn_without_outputs(self) -> None:
         of_outputs = find_preset(self.defaults["preset"]).of_outputs

@@ -127,6 +127,7 @@ def walk_rows(
         sums[TARGET] = task.target
         fan_in, stride = task.fan_inner, task.outer_stride * size
         a, b, c, mu = _momentum_factors(task)
+        sign = if_momentum(mode, 1.0, _sign(task))  # a direction has it inside
         group = max(min(GROUP // fan_in, NEURONS), 1)
         num_waiting = 0  # rows of the group before that are not yet written
         for row in range(first, last + group, group):
@@ -158,7 +159,7 @@ def walk_rows(
             is_exact, num_open = np.int64(0), count
             while num_open:
                 skipped[index] += _turn(
-                    mode, task, correction, growth, row, count, is_exact, sums, turns, marks
+                    sign, task, correction, growth, row, count, is_exact, sums, turns, marks
                 )
                 is_exact, num_open = np.int64(1), 0
                 for j in range(count):
@@ -198,7 +199,8 @@ def walk_columns(
         sums[TARGET] = task.target
         _sum_columns(scratch, mode, task, first, count, sums)
         marks[OPEN, :count] = True
-        skipped[index] = _turn(mode, task, correction, growth, first, count, 1, sums, turns, marks)
+        sign = if_momentum(mode, 1.0, _sign(task))
+        skipped[index] = _turn(sign, task, correction, growth, first, count, 1, sums, turns, marks)
         noise = _noise_start(task, step)
         _write_columns(scratch, mode, task, first, count, turns, marks, noise)
 
@@ -416,10 +418,12 @@ def _count(task: Any) -> Any:
 
 @numba.njit(**_EXACT)
 def _turn(
-    mode: Any, task: Any, correction: float, growth: float, first: int, count: int, is_exact: int,
+    sign: float, task: Any, correction: float, growth: float, first: int, count: int, is_exact: int,
     sums: Any, turns: Any, marks: Any,
 ) -> int:  # fmt: skip
     """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
+
+    Of no dtype and no mode, so that it is compiled once for all.
 
     Only those marked open get one. They stay open if their sums are not exact, and float32 is too rough for
     them (squares out of range, or terms that cancel). No branches, so that it is done in vectors.
@@ -427,7 +431,6 @@ def _turn(
     num_skipped = 0
     n = float(task.fan_outer * task.fan_inner)
     lr, beta, zero_norm = task.lr, task.beta, task.bias_scale
-    sign = if_momentum(mode, 1.0, _sign(task))  # a direction has it inside
     centre, propagate = task.centre != 0, task.nonfinite == PROPAGATE
     averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
     is_free = math.isnan(task.target)

@@ -204,10 +204,10 @@ MUTANTS = [
         (TEST_CPU, "-k", "two_neuron_loops or elements_may_lie or any_memory"),
     ),
     # --- the CPU kernel ---
-    kernel("average", "** 2 + (1 - beta) * gg", "** 2 + gg", *option("lr", "kernel")),
+    kernel("average", "OLD_SQ, j] + (1 - beta) * gg", "OLD_SQ, j] + gg", *option("lr", "kernel")),
     kernel(
         "missed-steps",
-        "is_short = is_behind & (average_sq < correction * gg)",
+        "is_short = is_behind & (sums[OLD_SQ, j] < least)",
         "is_short = False",
         *("tests/rules/test_nonfinite.py::TestTurnsAfterSkippedSteps", "-k", "kernel"),
     ),

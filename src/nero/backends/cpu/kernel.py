@@ -63,10 +63,10 @@ WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gra
 NUM_SUMS = 5
 NEURONS = 128  # neurons worked on together, at most
 GROUP = 2048  # weights of the rows worked on together: they and those before them stay in cache
-TARGET = 5  # row of the sums where the norm to reach is
-MOVES, OPEN, WRITTEN = 0, 1, 2  # rows of the marks
+TARGET, OLD_SQ = 5, 6  # rows of the sums where the norm to reach is, and the average before
+MOVES, OPEN, WRITTEN, DONE, BEHIND = range(5)  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST = np.finfo(np.float32).max
 SIGN = np.uint32(31)  # where a float32 has it
 
 announce_compiling()
@@ -93,9 +93,9 @@ def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
     """Allocate scratch space: blocks of numbers, sums and target norms, p, q and r, marks."""
     return (
         np.zeros(4 * BLOCK, stored_as),
-        np.zeros((6, NEURONS)),
+        np.zeros((7, NEURONS)),
         np.zeros((3, NEURONS), np.float32),
-        np.zeros((3, NEURONS), np.bool_),
+        np.zeros((5, NEURONS), np.bool_),
     )
 
 
@@ -122,7 +122,7 @@ def walk_rows(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction, growth = _count(task)
+        step, correction, before = _count(task)
         noise = _noise_start(task, step)
         sums[TARGET] = task.target
         fan_in, stride = task.fan_inner, task.outer_stride * size
@@ -159,7 +159,7 @@ def walk_rows(
             is_exact, num_open = np.int64(0), count
             while num_open:
                 skipped[index] += _turn(
-                    sign, task, correction, growth, row, count, is_exact, sums, turns, marks
+                    sign, task, correction, before, row, count, is_exact, sums, turns, marks
                 )
                 is_exact, num_open = np.int64(1), 0
                 for j in range(count):
@@ -195,12 +195,12 @@ def walk_columns(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction, growth = _count(task)
+        step, correction, before = _count(task)
         sums[TARGET] = task.target
         _sum_columns(scratch, mode, task, first, count, sums)
         marks[OPEN, :count] = True
         sign = if_momentum(mode, 1.0, _sign(task))
-        skipped[index] = _turn(sign, task, correction, growth, first, count, 1, sums, turns, marks)
+        skipped[index] = _turn(sign, task, correction, before, first, count, 1, sums, turns, marks)
         noise = _noise_start(task, step)
         _write_columns(scratch, mode, task, first, count, turns, marks, noise)
 
@@ -334,7 +334,7 @@ def walk_elements(
         skipped[index] = 0
         if task.lr == 0:
             continue
-        step, correction, growth = _count(task)
+        step, correction, before = _count(task)
         count = last - first
         w = numba.carray(pointer(task.weight + first * size, scratch[0]), (count,))
         g = numba.carray(pointer(task.grad + first * size, scratch[0]), (count,))
@@ -344,25 +344,28 @@ def walk_elements(
         propagate, num_skipped = task.nonfinite == PROPAGATE, 0
         noise = _noise_start(task, step)
         m = momentum_row(mode, task.exp_avg, first, count)
-        mu = task.momentum
+        mu, growth = (
+            task.momentum,
+            np.float32(math.sqrt(correction / before) if before > 0 else 1.0),
+        )
         # Without branches, but for one that all elements take alike, so that it is done in vectors.
         for i in range(count):
             slope = sign * np.float64(load(g[i]))
             # Not of all gains: 0 * inf would be a gradient.
             slope += penalty * (np.float64(load(w[i])) - 1.0) if penalty != 0 else 0.0
             grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
-            average_sq = beta * np.float64(averages[i]) ** 2 + (1 - beta) * grad * grad
-            is_behind = bits_of(averages[i]) >> SIGN != 0
-            least = correction * (grad * grad)
-            is_short = is_behind & (average_sq < least)
-            average_sq = least if is_short else average_sq
+            old, grad_sq = averages[i], grad * grad
+            is_behind, least = bits_of(old) >> SIGN != 0, before * grad_sq
+            old_sq = np.float64(old) ** 2
+            is_short = is_behind & (old_sq < least)
+            average_sq = beta * (least if is_short else old_sq) + (1 - beta) * grad_sq
             q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
             average = np.float32(math.sqrt(average_sq))
-            average = -average if is_short | (is_behind & (grad == 0)) else average
+            average = -average if is_short | (is_behind & (grad_sq == 0)) else average
             is_written = _is_finite(q) & _is_finite(average) | propagate
             num_skipped += np.int64(not is_written)
-            kept = abs(np.float64(averages[i])) * growth
-            kept = np.float32(-(LARGEST if kept > LARGEST else kept))
+            kept = abs(old) * growth
+            kept = -(LARGEST if kept > LARGEST else kept)
             averages[i] = average if is_written else kept
             new = load(w[i]) + q * np.float32(grad)
             if task.stochastic_rounding:
@@ -408,17 +411,16 @@ def _counter(address: int) -> Any:
 
 @numba.njit(**_EXACT)
 def _count(task: Any) -> Any:
-    """Return the number of this step, its bias correction, and the growth of averages that are kept."""
+    """Return the number of this step, its bias correction, and that of the step before."""
     step = read_at(task.step, np.int64(0)) + 1
     log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
-    correction = -math.expm1(step * log_beta)
-    before = -math.expm1((step - 1 if step > 1 else 1) * log_beta)
-    return step, correction, math.sqrt(correction / before)
+    before = -math.expm1((step - 1) * log_beta) if step > 1 else 0.0
+    return step, -math.expm1(step * log_beta), before
 
 
 @numba.njit(**_EXACT)
 def _turn(
-    sign: float, task: Any, correction: float, growth: float, first: int, count: int, is_exact: int,
+    sign: float, task: Any, correction: float, before: float, first: int, count: int, is_exact: int,
     sums: Any, turns: Any, marks: Any,
 ) -> int:  # fmt: skip
     """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
@@ -438,6 +440,16 @@ def _turn(
         radius = numba.carray(pointer(task.radius + 4 * first, np.float32(0)), (count,))
         for j in range(count):
             sums[TARGET, j] = radius[j]
+    num_behind = np.uint32(0)
+    for j in range(count):
+        sums[OLD_SQ, j] = np.float64(averages[j]) ** 2
+        num_behind += bits_of(averages[j]) >> SIGN
+    if num_behind:  # Those turn by no more than lr; see nero.core.average.
+        for j in range(count):
+            is_behind, least = bits_of(averages[j]) >> SIGN != 0, before * sums[GG, j]
+            is_short = is_behind & (sums[OLD_SQ, j] < least)
+            sums[OLD_SQ, j] = least if is_short else sums[OLD_SQ, j]
+            marks[BEHIND, j] = is_short | (is_behind & (sums[GG, j] == 0))
     threshold = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
     for j in range(count):
         ww, sw, wg, gg, sg = (
@@ -447,10 +459,7 @@ def _turn(
             sums[GG, j],
             sign * sums[G1, j],
         )
-        average_sq = beta * np.float64(averages[j]) ** 2 + (1 - beta) * gg
-        is_behind = bits_of(averages[j]) >> SIGN != 0
-        is_short = is_behind & (average_sq < correction * gg)
-        average_sq = correction * gg if is_short else average_sq
+        average_sq = beta * sums[OLD_SQ, j] + (1 - beta) * gg
         k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
         mean = (sw - k * sg) / n if centre else 0.0
         norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
@@ -469,17 +478,13 @@ def _turn(
         q32 = np.float32(sign * (-k * p if usual else -from_grad))
         r32 = np.float32(-mean * p if usual else from_grad * grad_mean)
         average = np.float32(math.sqrt(average_sq))
-        average = -average if is_short | (is_behind & (gg == 0)) else average
         is_finite = _is_finite(p32) & _is_finite(q32) & _is_finite(r32) & _is_finite(average)
         is_safe = (gg > 1e-20) & (gg < 1e30) & (ww < 1e30) & (norm_sq > 0.1 * terms)
         is_open = marks[OPEN, j]
         is_done = is_open & ((is_exact != 0) | is_safe)
         is_written = is_done & (is_finite | propagate)
         num_skipped += np.int64(is_done & (not is_written))
-        kept = abs(np.float64(averages[j])) * growth
-        kept = np.float32(-(LARGEST if kept > LARGEST else kept))
-        kept = kept if is_done else averages[j]
-        averages[j] = average if is_written else kept
+        averages[j] = average if is_written else averages[j]
         turns[0, j] = p32 if is_done else turns[0, j]
         turns[1, j] = q32 if is_done else turns[1, j]
         turns[2, j] = r32 if is_done else turns[2, j]
@@ -487,6 +492,15 @@ def _turn(
         marks[MOVES, j] = goes if is_done else marks[MOVES, j]
         marks[WRITTEN, j] = is_written if is_done else marks[WRITTEN, j]
         marks[OPEN, j] = is_open & (not is_done)
+        marks[DONE, j] = is_done
+    if num_skipped or num_behind:
+        growth = np.float32(math.sqrt(correction / before) if before > 0 else 1.0)
+        for j in range(count):
+            if marks[DONE, j] and not marks[WRITTEN, j]:
+                kept = abs(averages[j]) * growth
+                averages[j] = -(LARGEST if kept > LARGEST else kept)
+            elif marks[DONE, j] and num_behind and marks[BEHIND, j]:
+                averages[j] = -averages[j]
     return num_skipped
 
 

@@ -1,5 +1,6 @@
 """The real fastai, through its wrapper of torch's optimisers."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -56,7 +57,10 @@ def test_trains_resumes_to_the_bit_and_equals_the_bare_loop(tmp_path):
 @pytest.mark.parametrize(("moms", "expected"), [(None, True), ((0.0, 0.0, 0.0), False)])
 def test_one_cycle_sets_a_momentum_unless_told_otherwise(moms, expected, tmp_path):
     learn = learner(tmp_path)
-    with learn.no_bar(), learn.no_logging():
+    said = (
+        pytest.warns(UserWarning, match="momentum was switched on") if expected else nullcontext()
+    )
+    with learn.no_bar(), learn.no_logging(), said:
         learn.fit_one_cycle(1, 0.02, moms=moms)
     assert all((group["momentum"] > 0) == expected for group in learn.opt.opt.param_groups)
 

@@ -264,3 +264,9 @@ def test_repr_shows_groups_without_roles_and_tensors():
         text = repr(Nero([*network().parameters()], lr=torch.tensor(0.25)))
     assert "by shape" in text
     assert "0.25" in text
+
+
+def test_an_unknown_option_is_answered_with_those_a_user_can_give():
+    with pytest.raises(TypeError, match=r"the options are .*momentum") as caught:
+        nero.Nero([torch.nn.Parameter(torch.randn(3, 3))], wings=2)
+    assert "chosen" not in str(caught.value)

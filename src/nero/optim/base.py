@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, Neurons, neurons_from_options
 from nero.core.precision import finite_part
+from nero.core.presets import CHOSEN
 from nero.core.sharding import is_sharded, to_local
 from nero.core.spec import StateSpec
 from nero.core.sphere import neuron_norm
@@ -107,7 +108,8 @@ class RelativeOptimizer(Optimizer):
         *,
         unknown: Mapping[str, Any] | None = None,
     ) -> None:
-        refuse_unknown(unknown or {}, defaults, self.option_hints, type(self).__name__)
+        options = [name for name in defaults if name != CHOSEN]
+        refuse_unknown(unknown or {}, options, self.option_hints, type(self).__name__)
         defaults = {"role": None, "neuron_dims": None, "num_groups": 1, **defaults}
         self._resolved: dict[int, Resolved] = {}  # by position
         self._options: dict[int, tuple[list[Any], Any]] = {}  # as last read, by group

@@ -104,6 +104,28 @@ class TestAMarkAndTheModelInHand:
         nero.annotate(model, overrides={"0.weight": {"neuron_dims": (1,)}})
         assert Nero(model).param_groups[0]["neuron_dims"] == (1,)
 
+    def test_a_third_owner_does_not_settle_what_the_second_disputes(self):
+        layers = nn.Conv1d(4, 4, 1), nn.ConvTranspose1d(4, 4, 1), nn.Conv1d(4, 4, 1)
+        for layer in layers[1:]:
+            layer.weight = layers[0].weight
+        model = nn.ModuleList(layers)
+        for use in (nero.annotate, Nero):
+            with pytest.raises(nero.LayoutError, match=r"`0\.weight` and `1\.weight` are one tied"):
+                use(model)
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"overrides": {"0.kernel": {"neuron_dims": (1,)}}}, {"example": BATCH}],
+        ids=["override", "seen"],
+    )
+    def test_annotating_again_starts_from_scratch(self, options):
+        model = nero.annotate(net(), **options)
+        assert found_in(model).layout.neuron_dims == (1,)
+        nero.annotate(model)
+        each = found_in(model)
+        assert (each.layout.neuron_dims, each.authority) == ((0,), "guess")
+        assert Nero([model[0].kernel]).param_groups[0]["neuron_dims"] == (0,)
+
     def test_what_was_seen_stays_if_modules_say_the_same(self):
         model = nero.annotate(net(), example=BATCH)
         each = found_in(model)

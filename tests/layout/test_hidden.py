@@ -51,6 +51,7 @@ def test_outer_layers_can_be_named():
     assert names(model) == ["layers.0.weight"]
     assert names(model, outer_layers=()) == ["layers.0.weight", "layers.1.weight"]
     assert names(model, outer_layers=["layers.0"]) == ["layers.1.weight"]
+    assert names(model, outer_layers=["layers"]) == []  # all that is inside
     with pytest.raises(AttributeError, match="head"):
         hidden_matrices(model, outer_layers=["head"])
 

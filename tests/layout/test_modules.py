@@ -201,6 +201,21 @@ def test_register_layout_teaches_a_class_and_its_subclasses():
         assert kernel.reason == type(module).__name__
 
 
+def test_registering_a_class_again_replaces_its_rules():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(10, 20))
+            self.offset = nn.Parameter(torch.randn(20))
+
+    register_layout(Mixed, {"*": BIAS})
+    assert {row.role for row in describe(Mixed()).rows} == {"bias"}
+    register_layout(Mixed, {"kernel": neurons(1)})
+    kernel, offset = describe(Mixed()).rows
+    assert (kernel.num_neurons, kernel.fan_in, kernel.reason) == (20, 10, "Mixed")
+    assert "not registered" in offset.reason
+
+
 def test_lazy_modules_must_run_first():
     with pytest.raises(LayoutError, match=r"`0.weight` has no shape yet"):
         describe(nn.Sequential(nn.LazyLinear(3)))

@@ -107,7 +107,8 @@ def test_a_layer_that_is_registered_last_and_not_reached_may_be_one():
 
 class Stops(Heads):
     def forward(self, x):
-        return self.missing(self.classes(x))
+        classes = self.classes(x)
+        return self.missing(classes)
 
 
 def test_a_pass_that_stops_early_shows_no_end():

@@ -21,7 +21,8 @@ def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
         module: the class, or its full dotted name where it should not be imported. Subclasses
             inherit the rules.
         rules: from the name of a parameter inside the module (``*`` and ``?`` match) to its layout,
-            or to a function of the module that returns it. The first match counts.
+            or to a function of the module that returns it. The first match counts. Registering a class
+            again replaces all its rules.
 
     Example:
         A linear layer that stores its weight as (in, out):

@@ -336,6 +336,16 @@ TABLES = {
         data(5, 4),
         {"g": GAIN, "w": neurons(0)},
     ),
+    "product of two parameters of one shape": (
+        Fn(lambda m, x: F.linear(x, m.u * m.v), u=(6, 4), v=(6, 4)),
+        data(5, 4),
+        {"u": neurons(0), "v": neurons(0)},
+    ),
+    "learned mask": (
+        Fn(lambda m, x: x @ (m.w * m.mask.sigmoid()), w=(4, 6), mask=(4, 6)),
+        data(5, 4),
+        {"w": neurons(1)},
+    ),
     "codebook": (
         Fn(lambda m, x: (x @ m.c.t(), F.mse_loss(x, F.embedding(ids(2, 5), m.c))), c=(7, 4)),
         data(2, 5, 4),

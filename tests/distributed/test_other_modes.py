@@ -1,6 +1,7 @@
 """What users of torch's engine do besides: each works, or says what to do instead."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -40,10 +41,12 @@ def ranks_disagree_on_grad_is_none():
     """What is cut takes zeros for a missing part; no rank waits for another one in vain."""
     mesh = init_device_mesh("cpu", (2,))
     weight, grad = torch.randn(4, 6), torch.randn(4, 6)
-    for dim, own in ((1, {}), (1, {"direction": "polar"}), (0, {"preset": "polar"})):
+    ways = ((1, {}), (1, {"direction": "polar"}), (0, {"preset": "polar"}))
+    for (dim, own), owner in product(ways, (0, 1)):
         options = {"fused": False, **own}
+        half = weight.shape[dim] // 2
         part = grad.clone()
-        part.narrow(dim, weight.shape[dim] // 2, weight.shape[dim] // 2).zero_()  # of rank 1
+        part.narrow(dim, 0 if owner else half, half).zero_()  # of the other rank
         whole = nn.Parameter(weight.clone())
         cut = nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
         unused = nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
@@ -51,10 +54,10 @@ def ranks_disagree_on_grad_is_none():
         before = unused.to_local().clone()
         for _ in range(3):
             whole.grad = part.clone()
-            cut.grad = sharded_grad(grad, cut) if dist.get_rank() == 0 else None
+            cut.grad = sharded_grad(grad, cut) if dist.get_rank() == owner else None
             reference.step()
             optimizer.step()
-        assert torch.equal(cut.full_tensor(), whole)
+        assert torch.equal(cut.full_tensor(), whole), (dim, own, owner)
         assert torch.equal(unused.to_local(), before)
         assert optimizer.state[unused]["step"] == 0
 

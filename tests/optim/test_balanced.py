@@ -1,5 +1,7 @@
 """Constraints for any torch optimiser."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -129,6 +131,19 @@ def test_madam_is_bound_by_the_weights_that_it_trains():
     optimizer = Balanced(Madam(layer))
     scale = optimizer.state[layer.weight]["scale"]
     torch.testing.assert_close(scale, layer.weight.detach().square().mean().sqrt())
+
+
+def test_an_optimizer_that_has_stepped_keeps_its_state_when_wrapped():
+    net, again = model(), model()
+    stepped = Lamb(param_groups(net))
+    train(net, stepped)
+    resumed = Lamb(param_groups(again))
+    resumed.load_state_dict(stepped.state_dict())
+    before = copy.deepcopy(stepped.state_dict()["state"])
+    for inner in (stepped, resumed):
+        wrapped = Balanced(inner)
+        torch.testing.assert_close(wrapped.state_dict()["state"], before, rtol=0, atol=0)
+    assert all(state["step"] == 10 for state in before.values())
 
 
 def test_optimisers_may_be_given_the_same_groups():

@@ -76,6 +76,18 @@ def test_a_tie_that_only_an_example_shows(options):
     assert found["block.2.weight"] < 0.031
 
 
+def test_an_embedding_that_is_a_hidden_layer_here():
+    """It goes on along its gradient, as it did: its group's direction="polar" must not begin to act."""
+    hidden = {"tokens.weight": {"role": "neuron", "neuron_dims": 0}}
+    constraint = {"constraint": "balanced"}
+    after = polar(**constraint, overrides=hidden)
+    built = after(LanguageModel())
+    assert next(g for g in built.param_groups if g["role"] == "neuron")["direction"] == "polar"
+    unbroken, found, told, _ = resumed(polar(**constraint), after)
+    assert found == pytest.approx(unbroken, rel=1e-3)
+    assert not told
+
+
 def test_a_named_list_loaded_into_a_model():
     """Without modules the table was a hidden layer along its polar factor."""
     named = lambda model: Nero([*model.named_parameters()], preset="polar")  # noqa: E731

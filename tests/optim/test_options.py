@@ -165,6 +165,19 @@ def test_a_group_added_later_is_as_if_added_first(given, copied):
         assert later.defaults[key] == first.defaults[key]
 
 
+@pytest.mark.filterwarnings("ignore::nero.LayoutWarning")
+@pytest.mark.parametrize("given", [{"preset": "rows"}, GIVEN[3]], ids=str)
+def test_a_pickle_from_before_choices_were_kept_knows_them_by_value(given):
+    optimizer = Nero([*network().named_parameters()], **given)
+    for options in (optimizer.defaults, *optimizer.param_groups):
+        del options["chosen"]
+    older = pickle.loads(pickle.dumps(optimizer))
+    older.add_param_group({"params": nn.Embedding(10, 16).parameters()})
+    (fresh,) = Nero(nn.Embedding(10, 16), **given).param_groups
+    for key in ("lr", "momentum", "direction", "constraint", "preset", "chosen"):
+        assert older.param_groups[-1][key] == fresh[key]
+
+
 def test_a_checkpoint_of_another_preset_decides_about_later_groups():
     model = network()
     saved = Nero(model, preset="rows", momentum=0.8).state_dict()
@@ -175,6 +188,23 @@ def test_a_checkpoint_of_another_preset_decides_about_later_groups():
     group = optimizer.param_groups[-1]
     assert (group["lr"], group["momentum"]) == (0.03, 0.8)
     assert group["constraint"].radius == "sqrt_dim"
+
+
+def test_what_one_group_chose_is_not_for_groups_added_after_a_checkpoint():
+    """Options that all groups share are the optimizer's; those of an override are its parameters' own."""
+
+    def build():
+        own = {"lr": 0.5, "momentum": 0.5, "constraint": "norm"}
+        return Nero(network(), preset="rows", beta=0.9, overrides={"2.weight": own})
+
+    loaded, never_saved = build(), build()
+    loaded.load_state_dict(build().state_dict())
+    for optimizer in (loaded, never_saved):
+        optimizer.add_param_group({"params": nn.Linear(16, 3).parameters()})
+    added, expected = (optimizer.param_groups[-1] for optimizer in (loaded, never_saved))
+    for key in ("lr", *Hyper._fields, "preset", "chosen"):
+        assert added[key] == expected[key]
+    assert (added["lr"], added["momentum"], added["beta"]) == (0.03, 0.9, 0.9)
 
 
 # --- learning rates ---

@@ -44,6 +44,17 @@ def test_the_scale_of_a_gradient_does_not_matter(scale):
     )
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 8), (3, 3, 3)])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_neurons_may_lie_along_any_dim(shape, dim):
+    """Such as the last one of (heads, dim, out)."""
+    torch.manual_seed(0)
+    grad = torch.randn(shape, dtype=torch.float64)
+    found = polar_direction(grad, neurons(dim).at(shape))
+    alone = newton_schulz(grad.movedim(dim, 0).flatten(1)[None])[0]
+    torch.testing.assert_close(found.movedim(dim, 0).flatten(1), alone, rtol=0, atol=0)
+
+
 def test_a_row_that_is_not_finite_has_no_part_in_the_others():
     torch.manual_seed(0)
     grad = torch.randn(5, 7, dtype=torch.float64)
@@ -71,6 +82,24 @@ def test_a_skipped_neuron_keeps_its_average_and_is_counted(fused):
     assert torch.equal(optimizer.state[weight]["exp_avg"][1], average[1])
     assert not torch.equal(optimizer.state[weight]["exp_avg"][0], average[0])
     assert optimizer.num_skipped == 1
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("fused", [False, None])
+def test_to_maximize_is_to_minimize_the_negative(fused, momentum):
+    torch.manual_seed(0)
+    start, grads = torch.randn(4, 6), torch.randn(3, 4, 6)
+    ends = []
+    for sign, maximize in ((1, False), (-1, True)):
+        layer = nn.Linear(6, 4, bias=False)
+        layer.weight.data = start.clone()
+        options = {"direction": "polar", "momentum": momentum, "fused": fused}
+        optimizer = Nero(layer, maximize=maximize, **options)
+        for grad in grads:
+            layer.weight.grad = sign * grad
+            optimizer.step()
+        ends.append(layer.weight.detach())
+    assert torch.equal(*ends)
 
 
 def test_the_kernel_and_the_plain_backend_agree():

@@ -215,14 +215,20 @@ class TestNonFiniteGradient:
             torch.testing.assert_close(now, -growth * average[i], rtol=1e-6, atol=0)
         assert optimizer.num_skipped == 2
 
-    def test_raise_names_the_parameter_and_changes_nothing(self):
+    @pytest.mark.parametrize(
+        "options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "direction": "polar"}], ids=str
+    )
+    def test_raise_names_the_parameter_and_changes_nothing(self, options):
         layer = nn.Linear(8, 3)
-        optimizer = Nero(layer, nonfinite="raise")
-        before = copy.deepcopy(layer.state_dict())
+        optimizer = Nero(layer, nonfinite="raise", **options)
+        layer.weight.grad, layer.bias.grad = torch.randn(3, 8), torch.randn(3)
+        optimizer.step()
+        before = copy.deepcopy((dict(layer.state_dict()), optimizer.state_dict()["state"]))
         layer.weight.grad, layer.bias.grad = torch.randn(3, 8), torch.tensor([0, math.nan, 1])
         with pytest.raises(FloatingPointError, match="`bias`"):
             optimizer.step()
-        torch.testing.assert_close(dict(layer.state_dict()), dict(before), rtol=0, atol=0)
+        now = dict(layer.state_dict()), optimizer.state_dict()["state"]
+        torch.testing.assert_close(now, before, rtol=0, atol=0)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
     def test_raise_looks_at_elements_and_not_at_their_sum(self, dtype):

@@ -19,10 +19,9 @@ def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
 
     Args:
         module: the class, or its full dotted name where it should not be imported. Subclasses
-            inherit the rules.
+            inherit the rules. Registering a class again replaces all its rules.
         rules: from the name of a parameter inside the module (``*`` and ``?`` match) to its layout,
-            or to a function of the module that returns it. The first match counts. Registering a class
-            again replaces all its rules.
+            or to a function of the module that returns it. The first match counts.
 
     Example:
         A linear layer that stores its weight as (in, out):

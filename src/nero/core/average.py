@@ -1,9 +1,19 @@
-r"""The running average of a neuron's gradient norms, and what becomes of it when a gradient is left out.
+r"""The running norm of a neuron's gradients: what a step is divided by.
+
+``norm="rms"`` is the paper's, a running mean square:
 
     v <- beta*v + (1-beta)*||g||^2 ;  corrected: v/(1-beta^t)        (Algorithm 1)
 
-The average is kept as its root, the paper's $\bar g$, because squares of float32 gradients leave float32's
-range at norms of 1e-20 and 1e+20, and roots do not.
+It is kept as its root, the paper's $\bar g$, because squares of float32 gradients leave float32's range at
+norms of 1e-20 and 1e+20, and roots do not. A neuron that was idle has a small average, so its next gradient
+turns it by up to sqrt(1/(1-beta)) times the learning rate, 32 times at 0.999.
+
+``norm="peak"`` is the largest norm, forgotten at the rate of beta:
+
+    u <- max(beta*u, ||g||)
+
+It is never below this step's norm, so the learning rate is the largest angle by which any neuron turns at a
+step, whatever came before. It needs no correction, and is kept in the same place.
 
 DEPARTURE: the paper has no gradients that are not finite. ``t`` counts the parameter's steps, for all of
 its neurons, so a neuron that is skipped must not fall behind it. Its average grows with the correction,
@@ -19,7 +29,8 @@ the neuron by up to sqrt(t) times the angle asked for. So a neuron that has miss
 and turns by no more than that angle, until a gradient is no longer than the average. The sign of the root
 marks these neurons: it is negative, or -0.0 before the first gradient. A sign needs no memory, and no new
 key in checkpoints; older versions load it, and square it. Nothing changes where nothing is skipped. A
-gradient of exactly zero is not a missing one: Algorithm 1 averages it like any other.
+gradient of exactly zero is not a missing one: Algorithm 1 averages it like any other. A peak is never too
+small, so a neuron that is skipped keeps it, and its sign means nothing.
 """
 
 import math
@@ -30,28 +41,31 @@ from torch import Tensor
 
 from nero.core.arguments import real_number
 from nero.core.precision import or_one, sum_dtype
-from nero.core.spec import unit_interval
+from nero.core.spec import Norm, unit_interval
 
 
 class Average(NamedTuple):
-    """The average of every neuron, with the gradient of this step."""
+    """The running norm of every neuron, with the gradient of this step."""
 
     squared: Tensor
-    """The average itself, ``v``, before its correction."""
+    """Its square: ``v`` before the correction, or ``u^2``."""
     correction: float | Tensor
-    """What to divide it by."""
+    """What to divide the square by."""
     is_behind: Tensor
     """Which neurons have missed steps, and not caught up."""
 
 
-def average_with(old: Tensor, grad_sq: Tensor, *, beta: float, step: int | Tensor) -> Average:
-    """Average the squared norms of gradients.
+def average_with(
+    old: Tensor, grad_sq: Tensor, *, beta: float, step: int | Tensor, norm: Norm = "rms"
+) -> Average:
+    """Average the squared norms of gradients, or keep their peak.
 
     Args:
-        old: the root of the average before this step; negative for neurons that have missed steps.
+        old: the running norm before this step; negative for neurons that have missed steps.
         grad_sq: squared norms.
-        beta: how much of the average stays.
+        beta: how much of the running norm stays.
         step: number of this step, counted from one.
+        norm: ``"rms"`` or ``"peak"``.
 
     Example:
         >>> from nero.core.average import average_with
@@ -59,10 +73,17 @@ def average_with(old: Tensor, grad_sq: Tensor, *, beta: float, step: int | Tenso
         >>> found = average_with(old, nine, beta=0.9, step=5)
         >>> (found.squared / found.correction).sqrt()  # the second has missed four steps
         tensor([1.4825, 3.0000])
+        >>> average_with(torch.tensor([5.0, 0.1]), nine, beta=0.9, step=5, norm="peak").squared.sqrt()
+        tensor([4.5000, 3.0000])
     """
+    old_sq = old.to(grad_sq.dtype).square()
+    if norm == "peak":
+        # u <- max(beta * u, ||g||)
+        squared = torch.maximum(beta * beta * old_sq, grad_sq)
+        return Average(squared, 1.0, torch.signbit(old) & (grad_sq == 0))
     correction = bias_correction(beta, step)
     # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1)
-    squared = beta * old.to(grad_sq.dtype).square() + (1 - beta) * grad_sq
+    squared = beta * old_sq + (1 - beta) * grad_sq
     is_behind, least = torch.signbit(old), correction * grad_sq
     is_short = is_behind & (squared < least)
     squared = torch.where(is_short, least, squared)
@@ -82,20 +103,23 @@ def root_of(average: Average, dtype: torch.dtype) -> Tensor:
     return torch.where(average.is_behind, -root, root)
 
 
-def average_without(old: Tensor, *, beta: float, step: int | Tensor) -> Tensor:
+def average_without(
+    old: Tensor, *, beta: float, step: int | Tensor, norm: Norm = "rms"
+) -> Tensor:
     """Return averages, as they are kept, of neurons whose gradient is left out.
 
     Args:
         old: as in `average_with`.
         beta: how much of an average stays.
         step: number of this step, counted from one.
+        norm: as in `average_with`.
 
     Example:
         >>> from nero.core.average import average_without
         >>> average_without(torch.tensor([3.0, 0.0]), beta=0.0, step=2)
         tensor([-3., -0.])
     """
-    grown = old.abs() * growth(beta, step)
+    grown = old.abs() * (1.0 if norm == "peak" else growth(beta, step))
     return -grown.to(old.dtype).clamp(max=torch.finfo(old.dtype).max)
 
 

@@ -12,8 +12,8 @@ The last line is affine in the row, ``w' = p*w + q*g + r``, and its coefficients
     c = Sum w^2 - 2k*Sum w*g + k^2*Sum g^2 - n*m^2              the squared norm after centring
     p = radius/sqrt(c)      q = -k*p      r = -m*p
 
-so the row is read once and written once. The average is that of `nero.core.average`, which also says what
-becomes of it when a neuron is skipped.
+so the row is read once and written once. The average is that of `nero.core.average`, which also has
+another norm to divide by, and says what becomes of it when a neuron is skipped.
 
 With momentum, ``g`` is not the gradient but a mixture of it and its average: see `direction`.
 
@@ -361,7 +361,7 @@ def turn_neurons(
     ww, w1, wg, gg, g1 = (products[key] for key in ("ww", "w1", "wg", "gg", "g1"))
     constraint = hyper.constraint
     target = target_radius(constraint, state.get("radius"))
-    average = average_with(state["exp_avg_norm"], gg, beta=hyper.beta, step=step)
+    average = average_with(state["exp_avg_norm"], gg, beta=hyper.beta, step=step, norm=hyper.norm)
 
     # k = eta * ||w|| / sqrt(v / (1 - beta^t))
     k = lr * (ww * average.correction / or_one(average.squared)).sqrt()
@@ -426,7 +426,9 @@ def turn_elements(
         tensor([-0.0100,  0.0100])
     """
     g = grad.to(sum_dtype(grad))
-    average = average_with(state["exp_avg_norm"], g * g, beta=hyper.beta, step=step)
+    average = average_with(
+        *(state["exp_avg_norm"], g * g), beta=hyper.beta, step=step, norm=hyper.norm
+    )
     k = lr * state["scale"] * (average.correction / or_one(average.squared)).sqrt()
     coefficients = torch.ones_like(k).to(dtype), (-k).to(dtype)
     affine = Affine(coefficients, torch.zeros_like(k).to(dtype))
@@ -475,6 +477,7 @@ def _finish(
     is_written = is_active
     if hyper.nonfinite != "propagate":
         is_written = is_finite & is_active
-        new = torch.where(is_finite, new, average_without(old, beta=hyper.beta, step=step))
-    kept = {"exp_avg_norm": torch.where(is_active, new, old)}
-    return Turn(weight, moves & is_written, kept, is_finite, is_written)
+        kept = average_without(old, beta=hyper.beta, step=step, norm=hyper.norm)
+        new = torch.where(is_finite, new, kept)
+    new_state = {"exp_avg_norm": torch.where(is_active, new, old)}
+    return Turn(weight, moves & is_written, new_state, is_finite, is_written)

@@ -25,7 +25,9 @@ NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
 Direction: TypeAlias = Literal["gradient", "polar"]
 MomentumDtype: TypeAlias = Literal["float32", "bfloat16"]
 MOMENTUM_DTYPES: tuple[MomentumDtype, ...] = get_args(MomentumDtype)
-PROPAGATE = NONFINITE.index("propagate")
+Norm: TypeAlias = Literal["rms", "peak"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
+PROPAGATE, PEAK = NONFINITE.index("propagate"), NORMS.index("peak")
 _RATES = "lr must be finite and at least 0"
 
 
@@ -117,6 +119,13 @@ def direction_name(name: str, value: Direction) -> Direction:
     return value
 
 
+def norm_name(name: str, value: Norm) -> Norm:
+    """Read how the norms of past gradients are remembered."""
+    if not isinstance(value, str) or value not in NORMS:
+        raise ValueError(f"norm must be one of {NORMS}, not {value!r}")
+    return value
+
+
 def momentum_dtype_name(name: str, value: MomentumDtype | torch.dtype) -> MomentumDtype:
     """Read the dtype of averages of the gradient, by itself or by its name."""
     text = dtype_name(value) if isinstance(value, torch.dtype) else value
@@ -144,6 +153,7 @@ class Hyper(NamedTuple):
     """
 
     beta: Annotated[float, unit_interval] = 0.999
+    norm: Annotated[Norm, norm_name] = "rms"
     momentum: Annotated[float, unit_interval] = 0.0
     momentum_dtype: Annotated[MomentumDtype, momentum_dtype_name] = "float32"
     direction: Annotated[Direction, direction_name] = "gradient"
@@ -186,8 +196,8 @@ class Hyper(NamedTuple):
             math.nan if radius is None else INITIAL if radius == "initial" else radius
         )
         values["centre"] = centre
-        values["nonfinite"] = NONFINITE.index(self.nonfinite)
-        values["momentum_dtype"] = MOMENTUM_DTYPES.index(self.momentum_dtype)
+        for name, choices in _CHOICES.items():
+            values[name] = choices.index(values[name])
         return {name: kind(values[name]) for name, kind in COLUMNS.items()}
 
     @classmethod
@@ -205,11 +215,17 @@ class Hyper(NamedTuple):
         target = columns["target"]
         radius: Any = None if math.isnan(target) else "initial" if target == INITIAL else target
         values["constraint"] = Sphere(radius, bool(columns["centre"]))
-        values["nonfinite"] = NONFINITE[int(columns["nonfinite"])]
-        values["momentum_dtype"] = MOMENTUM_DTYPES[int(columns["momentum_dtype"])]
+        for name, choices in _CHOICES.items():
+            values[name] = choices[int(columns[name])]
         return cls.read(values)
 
 
+# Options that are names, which kernels read as numbers.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "nonfinite": NONFINITE,
+    "momentum_dtype": MOMENTUM_DTYPES,
+    "norm": NORMS,
+}
 INITIAL = -1.0  # what `target` says for Sphere(radius="initial"), as NaN does for a free norm
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {

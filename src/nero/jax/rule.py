@@ -109,10 +109,16 @@ def nero_update(
     old = {key: _wide(value) for key, value in state.items() if key in ("exp_avg_norm", "radius")}
     lr = jnp.asarray(lr, w.dtype)
 
-    # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, as roots        (Algorithm 1)
-    grad_norm = _norm(g, dims)
-    average = jnp.hypot(_sqrt(hyper.beta) * old["exp_avg_norm"], _sqrt(1 - hyper.beta) * grad_norm)
-    correction = jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
+    grad_norm, average = _norm(g, dims), old["exp_avg_norm"]
+    if hyper.norm == "peak":
+        # u <- max(beta * u, ||g||)
+        average = jnp.maximum(hyper.beta * jnp.abs(average), grad_norm)
+        correction = before = jnp.ones((), w.dtype)
+    else:
+        # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, as roots        (Algorithm 1)
+        average = jnp.hypot(_sqrt(hyper.beta) * average, _sqrt(1 - hyper.beta) * grad_norm)
+        correction = jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
+        before = jnp.sqrt(_bias_correction(hyper.beta, jnp.maximum(step - 1, 1), w.dtype))
     # One that has missed steps turns by no more than eta, until a gradient is no longer than the average.
     is_behind = jnp.signbit(state["exp_avg_norm"])
     is_short = is_behind & (average < correction * grad_norm)
@@ -143,7 +149,6 @@ def nero_update(
 
     skipped = (~is_finite & (lr != 0)).astype(jnp.int32)
     new_state = {**state, "num_skipped": state["num_skipped"] + skipped}
-    before = jnp.sqrt(_bias_correction(hyper.beta, jnp.maximum(step - 1, 1), w.dtype))
     grown = jnp.abs(old["exp_avg_norm"]) * (correction / before)
     grown = jnp.minimum(grown, jnp.finfo(dtype).max)
     average = jnp.where(is_finite, jnp.where(is_behind, -average, average), -grown).astype(dtype)

@@ -10,7 +10,16 @@ from jax import Array
 
 from nero.core.neurons import Neurons
 from nero.core.presets import PresetName, resolve_options
-from nero.core.spec import Hyper, finite_positive, flag, learning_rate, non_negative, unit_interval
+from nero.core.spec import (
+    Hyper,
+    Norm,
+    finite_positive,
+    flag,
+    learning_rate,
+    non_negative,
+    norm_name,
+    unit_interval,
+)
 from nero.core.sphere import Sphere, as_constraint
 from nero.core.warn import warn_user
 from nero.jax.layouts import Layouts, find_layouts, is_nnx, named_leaves, resolve
@@ -48,6 +57,7 @@ def nero(
     lr: Rate | None = None,
     beta: float | Array | None = None,
     *,
+    norm: Norm | None = None,
     preset: PresetName = "paper",
     momentum: float | Array | None = None,
     bias_scale: float | Array | None = None,
@@ -65,6 +75,7 @@ def nero(
         lr: the angle in radians through which neurons turn at a step, or a schedule of it; 0.01 unless a
             preset says otherwise.
         beta: averaging constant of the squared gradient norm; 0.999 by default.
+        norm: what a step is divided by, as for [`nero.Nero`][nero.Nero]; that of the preset by default.
         preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero]; options left out, or ``None``,
             follow from it.
         momentum: averaging constant of the gradient itself; that of the preset by default.
@@ -99,6 +110,7 @@ def nero(
     given = {
         "lr": lr,
         "beta": beta,
+        "norm": norm,
         "momentum": momentum,
         "bias_scale": bias_scale,
         "constraint": None if constraint is None else as_constraint(constraint),
@@ -122,6 +134,7 @@ def nero(
     }
     hyper = Hyper(
         **{name: _read(reader, name, options[name]) for name, reader in numbers.items()},
+        norm=norm_name("norm", options["norm"]),
         maximize=flag("maximize", options["maximize"]),
     )
     # An nnx module is read now, so that nothing holds on to it.

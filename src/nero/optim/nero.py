@@ -24,6 +24,7 @@ from nero.core.spec import (
     Hyper,
     MomentumDtype,
     Nonfinite,
+    Norm,
     flag,
     momentum_dtype_name,
 )
@@ -66,7 +67,10 @@ class Nero(RelativeOptimizer):
         lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
             AdamW moves every weight by about its rate, which turns a neuron of root-mean-square weight s by
             about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
-        beta: averaging constant of the squared gradient norm; 0.999 by default.
+        beta: how much of the running norm of gradients stays at a step; 0.999 by default.
+        norm: what a gradient is divided by. ``"rms"`` is the paper's running mean square. ``"peak"`` is the
+            largest norm so far, forgotten at the rate of ``beta``: then ``lr`` is the largest angle by which
+            any neuron turns at a step, even one that was idle for long. ``beta`` must exceed ``momentum``.
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
             layers. Arguments that you give win over it; ``None`` means "not chosen" for every option.
@@ -136,6 +140,7 @@ class Nero(RelativeOptimizer):
         lr: float | Tensor | None = None,
         beta: float | None = None,
         *,
+        norm: Norm | None = None,
         preset: PresetName = "paper",
         num_steps: int | None = None,
         momentum: float | None = None,
@@ -161,6 +166,7 @@ class Nero(RelativeOptimizer):
         given = {
             "lr": read_rate(preset, lr, num_steps),
             "beta": beta,
+            "norm": norm,
             "momentum": momentum,
             "momentum_dtype": momentum_dtype,
             "direction": direction,
@@ -320,7 +326,8 @@ class Nero(RelativeOptimizer):
 
         Parameters are matched by name where both sides have names, and by position otherwise. The layout
         comes from the model that is being trained, everything else from the checkpoint, which also decides
-        what groups added later get. Options missing from an older checkpoint keep their present values.
+        what groups added later get. Options missing from an older checkpoint keep their present values, except
+        for ``norm``: such a checkpoint holds ``"rms"``, and goes on with it.
         """
         super().load_state_dict(state_dict)
         presets = {group["preset"] for group in self.param_groups}
@@ -343,6 +350,7 @@ class Nero(RelativeOptimizer):
 
     def _merged(self, group: Group, saved: Group) -> Group:
         merged = super()._merged(group, saved)
+        merged["norm"] = saved.get("norm", "rms")  # older versions had no other
         if saved.get("role", group["role"]) != group["role"] and group["params"]:
             saved = {**group, **saved}
             # An embedding's direction="polar" had no effect then, and must not begin to have one.

@@ -42,7 +42,7 @@ from nero.backends.cpu.memory import (
 )
 from nero.backends.geometry import Geometry
 from nero.core.gram import gram_keys
-from nero.core.spec import COLUMNS, PROPAGATE, STATE
+from nero.core.spec import COLUMNS, PEAK, PROPAGATE, STATE
 
 assert gram_keys("wg") == ("ww", "w1", "wg", "gg", "g1")
 
@@ -341,7 +341,7 @@ def walk_elements(
         averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
         rate = task.lr * np.float64(read_at(task.scale, np.float32(0)))
         beta, sign, penalty = task.beta, _sign(task), task.gain_penalty
-        propagate, num_skipped = task.nonfinite == PROPAGATE, 0
+        propagate, is_peak, num_skipped = task.nonfinite == PROPAGATE, task.norm == PEAK, 0
         noise = _noise_start(task, step)
         m = momentum_row(mode, task.exp_avg, first, count)
         mu, growth = (
@@ -358,7 +358,7 @@ def walk_elements(
             is_behind, least = bits_of(old) >> SIGN != 0, before * grad_sq
             old_sq = np.float64(old) ** 2
             is_short = is_behind & (old_sq < least)
-            average_sq = beta * (least if is_short else old_sq) + (1 - beta) * grad_sq
+            average_sq = _average_sq(least if is_short else old_sq, grad_sq, beta, is_peak)
             q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
             average = np.float32(math.sqrt(average_sq))
             average = -average if is_short | (is_behind & (grad_sq == 0)) else average
@@ -413,6 +413,8 @@ def _counter(address: int) -> Any:
 def _count(task: Any) -> Any:
     """Return the number of this step, its bias correction, and that of the step before."""
     step = read_at(task.step, np.int64(0)) + 1
+    if task.norm == PEAK:  # which has none, and needs no growth
+        return step, 1.0, 0.0
     log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
     before = -math.expm1((step - 1) * log_beta) if step > 1 else 0.0
     return step, -math.expm1(step * log_beta), before
@@ -434,6 +436,7 @@ def _turn(
     n = float(task.fan_outer * task.fan_inner)
     lr, beta, zero_norm = task.lr, task.beta, task.bias_scale
     centre, propagate = task.centre != 0, task.nonfinite == PROPAGATE
+    is_peak = task.norm == PEAK
     averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
     is_free = math.isnan(task.target)
     if task.radius != 0:
@@ -459,7 +462,7 @@ def _turn(
             sums[GG, j],
             sign * sums[G1, j],
         )
-        average_sq = beta * sums[OLD_SQ, j] + (1 - beta) * gg
+        average_sq = _average_sq(sums[OLD_SQ, j], gg, beta, is_peak)
         k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
         mean = (sw - k * sg) / n if centre else 0.0
         norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
@@ -502,6 +505,14 @@ def _turn(
             elif marks[DONE, j] and num_behind and marks[BEHIND, j]:
                 averages[j] = -averages[j]
     return num_skipped
+
+
+@numba.njit(forceinline=True, **_EXACT)
+def _average_sq(old_sq: float, grad_sq: float, beta: float, is_peak: bool) -> float:
+    """Square the running norm of `nero.core.average`, given the square of the one before."""
+    faded = beta * beta * old_sq
+    peak = faded if (faded > grad_sq) | (faded != faded) else grad_sq  # NaN if one of them is
+    return peak if is_peak else beta * old_sq + (1 - beta) * grad_sq
 
 
 @numba.njit(**_EXACT)

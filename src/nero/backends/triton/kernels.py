@@ -22,6 +22,7 @@ import triton.language as tl
 from nero.backends.triton.table import INTEGERS, NUMBERS, TILES, Kind, Phase
 from nero.backends.triton.table import NUM_FACTORS as _NUM_FACTORS
 from nero.core.rounding import _BITS, _INCREMENT, _MULTIPLIERS
+from nero.core.spec import PEAK as _PEAK
 from nero.core.spec import PROPAGATE as _PROPAGATE
 
 
@@ -40,13 +41,14 @@ FAN_IN, FAN_INNER, INNER = _columns(INTEGERS, "fan_in", "fan_inner", "inner")
 OUTER_STRIDE, FAN_OUTER_STRIDE = _columns(INTEGERS, "outer_stride", "fan_outer_stride")
 INNER_STRIDE, POSITION, START = _columns(INTEGERS, "inner_stride", "position", "start")
 CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "nonfinite", "seed")
+(NORM,) = _columns(INTEGERS, "norm")
 GRAM, TURNS, MOVES, WRITTEN, NUM_NEURONS = _columns(
     INTEGERS, "gram", "turns", "moves", "written", "num_neurons"
 )
 BETA, LOG_BETA, TARGET, PART = _columns(NUMBERS, "beta", "log_beta", "target", "part")
 BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
-PROPAGATE = tl.constexpr(_PROPAGATE)
+PROPAGATE, PEAK = tl.constexpr(_PROPAGATE), tl.constexpr(_PEAK)
 WHOLE, SUMS, ROWS = (tl.constexpr(int(phase)) for phase in Phase)
 ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
 NUM_ELEMENTS, NUM_SHORT, NUM_MIDDLE, NUM_WIDE, NUM_LONG, NUM_COLUMNS, NUM_STRIDED = (
@@ -316,7 +318,7 @@ def _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww):
     beta, fan_in = tl.load(number + BETA).to(tl.float32), tl.load(row + FAN_IN).to(tl.float32)
     average = tl.load(_address(row, EXP_AVG_NORM, tl.float32) + neuron, is_neuron, 0.0)
     k = tl.load(factor + 1).to(tl.float32) * tl.sqrt(ww)
-    k = k / tl.sqrt(beta * average * average + (1 - beta) * gg)
+    k = k / tl.sqrt(_average_sq(row, average, gg, beta))
     shift = tl.where(tl.load(row + CENTRE) != 0, sw - k * sg, 0.0)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - shift * (shift / fan_in)
@@ -333,11 +335,8 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     target = tl.zeros_like(gg) + target
     if tl.load(row + RADIUS) != 0:
         target = tl.load(_address(row, RADIUS, WORK) + neuron, is_neuron, 1.0).to(tl.float64)
-    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), kept as its root
-    beta = tl.load(number + BETA)
     old = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, is_neuron, 0.0)
-    average = old.to(tl.float64)
-    average_sq = beta * average * average + (1 - beta) * gg
+    average_sq = _average_sq(row, old.to(tl.float64), gg, tl.load(number + BETA))
     # A neuron that has missed steps turns by no more than eta; see nero.core.average.
     least = tl.load(factor + 2) * gg
     is_short = _has_sign(old) & (average_sq < least)
@@ -375,6 +374,14 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     # `!= 0` holds for NaN, which must count as a gradient.
     moves = (gg != 0) & (usual | grad_has_direction) & written
     return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
+
+
+@triton.jit
+def _average_sq(row, old, gg, beta):
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), of its root; or the square of the peak
+    faded = beta * beta * (old * old)
+    peak = tl.where((faded > gg) | (faded != faded), faded, gg)
+    return tl.where(tl.load(row + NORM) == PEAK, peak, beta * old * old + (1 - beta) * gg)
 
 
 @triton.jit
@@ -426,6 +433,9 @@ def _elements(
     root = tl.sqrt(beta.to(WORK) * before * before + (1 - beta).to(WORK) * new * new)
     # A sum is NaN if one of them is, and otherwise inf.
     average = tl.where(_is_finite(largest), unit * root, size + length)
+    faded = beta.to(WORK) * size
+    peak = tl.where((faded > length) | (faded != faded), faded, length)
+    average = tl.where(tl.load(row + NORM) == PEAK, peak, average)
     # An element that has missed steps moves by no more than eta; see nero.core.average.
     least = tl.sqrt(tl.load(factor + 2)).to(WORK) * length
     is_short = _has_sign(old) & (average < least)

@@ -118,7 +118,8 @@ def table_entry(update: Update) -> Entry:
     is_elements = update.neurons.is_elementwise
     walk = walk_of(geometry, is_elements=is_elements, is_aligned=is_aligned)
     assert walk is not None
-    lr, beta = device_lr(update.lr, weight.device), update.hyper.beta
+    lr, hyper = device_lr(update.lr, weight.device), update.hyper
+    has_correction = hyper.norm == "rms" and hyper.beta > 0
     columns: dict[str, float] = {
         **dict.fromkeys((*STATE, *Buffers._fields), 0),
         **addresses,
@@ -136,8 +137,8 @@ def table_entry(update: Update) -> Entry:
         "outer_stride": walk.outer_stride,
         "fan_outer_stride": geometry.fan_outer_stride,
         "inner_stride": walk.inner_stride,
-        **update.hyper.encode(),
-        "log_beta": math.log(beta) if beta > 0 else -math.inf,
+        **hyper.encode(),
+        "log_beta": math.log(hyper.beta) if has_correction else -math.inf,
         "part": 1 / max(geometry.fan_outer * geometry.fan_inner, 1),
     }
     # NaN is not equal to itself, and would be a new entry at every step.

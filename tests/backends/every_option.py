@@ -48,6 +48,7 @@ def _nan_row(step: int, grads: list[Tensor]) -> None:
 CHANGES = {
     "lr": Change(0.1),
     "beta": Change(0.5),
+    "norm": Change("peak", {"beta": 0.5, "lr": 0.1}),
     "momentum": Change(0.5, {"momentum": 0.9}),
     "momentum_dtype": Change("bfloat16", {"momentum": 0.9, "lr": 0.4}),
     "direction": Change("polar"),

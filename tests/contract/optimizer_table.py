@@ -171,6 +171,7 @@ TABLE = (
         lr=2**-6,
         inputs=(
             {"beta": 0.0},
+            {"norm": "peak", "beta": 0.9},
             {"momentum": 0.9},
             {"momentum": 0.9, "momentum_dtype": torch.bfloat16},
             {"preset": "rows"},
@@ -188,6 +189,7 @@ TABLE = (
             *CONSTRAINTS,
             {"constraint": "none"},
             {"gain_penalty": 0.5},
+            {"norm": "peak", "beta": 0.95, "momentum": 0.9},
             {"momentum": 0.9},
             {"momentum": 0.9, "momentum_dtype": "bfloat16", "seed": 7},
             {"momentum": 0.9, "direction": "polar"},
@@ -199,6 +201,8 @@ TABLE = (
             *_WRONG_CONSTRAINTS,
             ({"beta": 1.0}, ValueError, "Invalid beta"),
             ({"beta": float("nan")}, ValueError, "Invalid beta"),
+            ({"norm": "max"}, ValueError, "norm must be one of"),
+            ({"norm": "peak", "beta": 0.9, "momentum": 0.9}, UserWarning, "beta=0.9 is not above"),
             ({"momentum": 1.0}, ValueError, "Invalid momentum"),
             ({"momentum_dtype": "float16"}, ValueError, "momentum_dtype must be one of"),
             ({"momentum_dtype": "bfloat16"}, UserWarning, "momentum_dtype=.*has no effect"),
@@ -217,7 +221,8 @@ TABLE = (
         ),
         group_options={
             "beta": 0.5,
-            "momentum": 0.5,
+            "norm": "peak",
+            "momentum": 0.4,
             "direction": "polar",
             "bias_scale": 1.0,
             "constraint": "norm",
@@ -227,7 +232,7 @@ TABLE = (
         fixed_options={"bias_scale": "it becomes state when the parameter is added"},
         newer_options=(
             *("bias_scale", "constraint", "gain_penalty", "nonfinite", "maximize"),
-            *("momentum", "momentum_dtype", "direction", "preset"),
+            *("norm", "momentum", "momentum_dtype", "direction", "preset"),
             *("stochastic_rounding", "seed"),
             *("weight_decay", "foreach", "fused", "role", "neuron_dims", "num_groups"),
         ),

@@ -21,6 +21,7 @@ class Parameter:
     neurons: list[list[int]]
     lr: float = 0.01
     beta: float = 0.999
+    norm: str = "rms"
     momentum: float = 0.0
     direction: str = "gradient"
     num_matrices: int = 1
@@ -129,6 +130,10 @@ class Parameter:
         return mu * self.average_grad[i] + (1 - mu) * g
 
     def _average(self, which: int, grad_sq: float) -> float:
+        if self.norm == "peak":
+            # u <- max(beta * u, ||g||): not in the paper
+            self.average_sq[which] = max(self.beta**2 * self.average_sq[which], grad_sq)
+            return math.sqrt(self.average_sq[which])
         # g_bar^2 <- beta * g_bar^2 + (1 - beta) * ||g||^2, corrected by 1 - beta^t
         new = self.beta * self.average_sq[which] + (1 - self.beta) * grad_sq
         if which in self.is_behind and grad_sq:
@@ -141,10 +146,10 @@ class Parameter:
         return math.sqrt(new / (1 - self.beta**self.step))
 
     def _skip(self, which: int) -> None:
-        # As if the gradient had been of average length: not in the paper
+        # As if the gradient had been of average length; a peak stays: not in the paper
         self.num_skipped += 1
         self.is_behind.add(which)
-        if self.step > 1:
+        if self.step > 1 and self.norm == "rms":
             average_sq = self.average_sq[which] / (1 - self.beta ** (self.step - 1))
             self.average_sq[which] = average_sq * (1 - self.beta**self.step)
 

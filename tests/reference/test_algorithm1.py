@@ -127,8 +127,26 @@ def test_momentum_follows_the_loop(layer, dtype, tolerance):
 
 
 @pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, TOLERANCE_FLOAT64), (torch.float32, TOLERANCE_FLOAT32)],
+    ids=["float64", "float32"],
+)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_peak_norm_follows_the_loop(layer, momentum, dtype, tolerance):
+    torch.manual_seed(0)
+    make, find_neurons = LAYERS[layer]
+    compare(
+        make(), find_neurons, Sphere(), dtype=dtype, tolerance=tolerance, steps=FEWER_STEPS,
+        norm="peak", beta=0.95, momentum=momentum,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     "options",
     [
+        {"norm": "peak", "beta": 0.99, "momentum": 0.9, "lr": 0.1},
+        {"norm": "peak", "beta": 0.0},
         {"lr": 0.1, "momentum": 0.95},
         {"maximize": True, "momentum": 0.5},
         {"lr": 0.1},
@@ -164,16 +182,20 @@ POLAR_TOLERANCES = {torch.float64: 1e-11, torch.float32: 5e-4}
 
 
 @pytest.mark.parametrize("dtype", POLAR_TOLERANCES, ids=str)
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(
+    "options",
+    [{"momentum": 0.0}, {"momentum": 0.9}, {"momentum": 0.9, "norm": "peak", "beta": 0.95}],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "layer", ["linear", "conv2d", "conv_transpose1d", "conv_transpose2d grouped"]
 )
-def test_polar_directions_follow_the_loop(layer, momentum, dtype):
+def test_polar_directions_follow_the_loop(layer, options, dtype):
     torch.manual_seed(0)
     make, find_neurons = LAYERS[layer]
     compare(
         make(), find_neurons, Sphere(), dtype=dtype, tolerance=POLAR_TOLERANCES[dtype], steps=60,
-        momentum=momentum, direction="polar", num_matrices=2 if "grouped" in layer else 1,
+        direction="polar", num_matrices=2 if "grouped" in layer else 1, **options,
     )  # fmt: skip
 
 

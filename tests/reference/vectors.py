@@ -117,6 +117,12 @@ def cases():
     yield case("momentum", "along an average of the gradient, a step ahead", momentum=0.9)
     yield case("momentum-maximize", "the same, negated", momentum=0.5, maximize=True)
     yield case("momentum-bias", "biases have it, too", neurons=[], role="bias", momentum=0.9)
+    peak = {"norm": "peak", "beta": 0.9}
+    yield case("peak", "divided by the largest norm, which decays", **peak)
+    yield case("peak-momentum", "of the direction, not of the gradient", momentum=0.8, **peak)
+    yield case("peak-polar", "of the row of the factor", direction="polar", **peak)
+    yield case("peak-bias", "biases have it, too", neurons=[], role="bias", **peak)
+    yield case("peak-beta-0", "every step turns by lr", norm="peak", beta=0.0)
     yield case("polar", "along the polar factor of all rows", direction="polar")
     yield case("polar-momentum", "that of the average", direction="polar", momentum=0.9)
     yield case("bias", "no fan-in: the bias update, scale = mean |b|", neurons=[], role="bias")
@@ -215,6 +221,15 @@ def cases():
     yield case(
         "nan-bias-at-first", "an element that has missed steps",
         neurons=[], role="bias", gradients=bad + grads(3, size=6),
+    )  # fmt: skip
+    for name, value in {"zero": 0.0, "nan": math.nan}.items():
+        yield case(
+            f"peak-{name}-gradient", "a peak decays without a gradient, and stays if it is skipped",
+            gradients=grads(2) + with_row(grads(2), 1, value) + grads(2), **peak,
+        )  # fmt: skip
+    yield case(
+        "peak-nan-at-first", "a neuron that has missed steps turns by no more than lr anyway",
+        gradients=[with_row([g], 1, math.nan)[0] for g in grads(4)] + grads(4), **peak,
     )  # fmt: skip
 
 

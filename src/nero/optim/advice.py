@@ -59,6 +59,18 @@ def advise_on_num_steps(preset: str, lr: Any, num_steps: int | None) -> None:
         )
 
 
+def advise_on_peak(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Warn if a peak is forgotten faster than the momentum of the gradient that caused it."""
+    for group in groups:
+        beta, momentum = group["beta"], group["momentum"]
+        if group["norm"] == "peak" and 0 < beta <= momentum:
+            warn_user(
+                f"beta={beta:g} is not above momentum={momentum:g}: with norm='peak', a single gradient "
+                "would then turn a neuron by lr at every later step; raise beta, to 0.99 for example"
+            )
+            return
+
+
 def warn_of_new_momentum(name: str) -> None:
     """Warn that momentum was switched on after construction, which makes the state per-weight."""
     warn_user(

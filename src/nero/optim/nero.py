@@ -33,7 +33,12 @@ from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.arrival import model_of
-from nero.optim.advice import advise_on_lr, advise_on_num_steps, warn_of_other_preset
+from nero.optim.advice import (
+    advise_on_lr,
+    advise_on_num_steps,
+    advise_on_peak,
+    warn_of_other_preset,
+)
 from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
 from nero.optim.checks import name_at, warn_maybe_output, warn_no_foreach
 from nero.optim.polar import along_polar
@@ -194,6 +199,7 @@ class Nero(RelativeOptimizer):
         if example is None and find_preset(preset).by_role and constraint is None:
             warn_maybe_output(self.param_groups, model, preset)
         advise_on_lr(self.param_groups, preset)
+        advise_on_peak(self.param_groups)
         if not any(group["momentum"] for group in self.param_groups) and any(
             group["momentum_dtype"] == "bfloat16" for group in self.param_groups
         ):
@@ -320,6 +326,7 @@ class Nero(RelativeOptimizer):
         super().add_param_group(param_group)
         if not self._is_building:
             advise_on_lr(self.param_groups[start:], self.defaults["preset"])
+            advise_on_peak(self.param_groups[start:])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.

@@ -179,6 +179,8 @@ def _options(make: _Maker) -> list[Case]:
         make("a mean without a norm", shape, (0,), constraint=Sphere(radius=None)),
         make("initial norms", shape, (0,), constraint=Sphere("initial", centre=False)),
         make("radius 3 and beta 0.9", shape, (0,), constraint=Sphere(3.0), beta=0.9),
+        make("a peak norm", shape, (0,), norm="peak", beta=0.9),
+        make("the peak of elements", (5,), norm="peak", beta=0.9),
         make("a gain penalty", (5,), role="gain", gain_penalty=0.5),
         make("a rate on the device", (5,), lr=torch.tensor(0.02, device=device)),
         make("a rate of zero", (5,), lr=0.0),

@@ -19,10 +19,11 @@ def test_the_package_grows_by_decision_only():
     """The aim was 10,000 lines, 1,900 for the report; raise a bound only where a feature is worth it.
 
     Last for one function that resolves options, one order of authority over layouts, tokens and positions,
-    and what becomes of skipped neurons: each put an end to silently wrong results.
+    and what becomes of skipped neurons: each put an end to silently wrong results; and for the peak norm,
+    without which the presets lose on rare words.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 19_295
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_407
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_900
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

@@ -103,9 +103,7 @@ def root_of(average: Average, dtype: torch.dtype) -> Tensor:
     return torch.where(average.is_behind, -root, root)
 
 
-def average_without(
-    old: Tensor, *, beta: float, step: int | Tensor, norm: Norm = "rms"
-) -> Tensor:
+def average_without(old: Tensor, *, beta: float, step: int | Tensor, norm: Norm = "rms") -> Tensor:
     """Return averages, as they are kept, of neurons whose gradient is left out.
 
     Args:

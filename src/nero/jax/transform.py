@@ -132,27 +132,29 @@ def nero(
         "bias_scale": finite_positive,
         "gain_penalty": non_negative,
     }
-    hyper = Hyper(
-        **{name: _read(reader, name, options[name]) for name, reader in numbers.items()},
-        norm=norm_name("norm", options["norm"]),
-        maximize=flag("maximize", options["maximize"]),
-    )
+
+    def hyper_of(role: str | None) -> Hyper:
+        options = resolve_options(preset, given, role=role)
+        return Hyper(
+            **{name: _read(reader, name, options[name]) for name, reader in numbers.items()},
+            norm=norm_name("norm", options["norm"]),
+            constraint=options["constraint"],
+            maximize=flag("maximize", options["maximize"]),
+        )
+
+    penalty = hyper_of(None).gain_penalty  # and every option is read, before there are parameters
     # An nnx module is read now, so that nothing holds on to it.
     layouts = find_layouts(layouts) if is_nnx(layouts) else layouts
 
     def plan_for(params: Any) -> dict[str, tuple[Neurons, Hyper]]:
-        plan = {}
-        for path, neurons in resolve(params, layouts).items():
-            sphere = resolve_options(preset, given, role=neurons.role)["constraint"]
-            plan[path] = neurons, hyper._replace(constraint=sphere).for_neurons(neurons)
-        return plan
+        found = resolve(params, layouts).items()
+        return {path: (each, hyper_of(each.role).for_neurons(each)) for path, each in found}
 
     def init(params: Any) -> NeroState:
         if layouts is None:
             find_layouts(params)  # says what is guessed
         plan, leaves = plan_for(params), named_leaves(params)
         _warn_unbalanced(leaves, plan)
-        penalty = hyper.gain_penalty
         has_penalty = not isinstance(penalty, Array) and penalty > 0
         if has_penalty and all(neurons.role != "gain" for neurons, _ in plan.values()):
             warn_user("gain_penalty has no effect: no parameter has the role gain")

@@ -74,8 +74,9 @@ class Nero(RelativeOptimizer):
             about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
         beta: how much of the running norm of gradients stays at a step; 0.999 by default.
         norm: what a gradient is divided by. ``"rms"`` is the paper's running mean square. ``"peak"`` is the
-            largest norm so far, forgotten at the rate of ``beta``: then ``lr`` is the largest angle by which
-            any neuron turns at a step, even one that was idle for long. ``beta`` must exceed ``momentum``.
+            largest norm so far, forgotten at the rate of ``beta``: then ``lr`` is the largest angle by
+            which any neuron turns at a step, even one that was idle for long. ``beta`` must exceed
+            ``momentum``.
         preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
             sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
             layers. Arguments that you give win over it; ``None`` means "not chosen" for every option.
@@ -333,8 +334,8 @@ class Nero(RelativeOptimizer):
 
         Parameters are matched by name where both sides have names, and by position otherwise. The layout
         comes from the model that is being trained, everything else from the checkpoint, which also decides
-        what groups added later get. Options missing from an older checkpoint keep their present values, except
-        for ``norm``: such a checkpoint holds ``"rms"``, and goes on with it.
+        what groups added later get. Options missing from an older checkpoint keep their present values,
+        except for ``norm``: such a checkpoint holds ``"rms"``, and goes on with it.
         """
         super().load_state_dict(state_dict)
         presets = {group["preset"] for group in self.param_groups}

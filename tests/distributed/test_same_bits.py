@@ -103,7 +103,7 @@ VARIANTS = {
     "bfloat16 momentum": {"momentum": 0.9, "momentum_dtype": "bfloat16", "seed": 7},
     "initial": {"constraint": "initial"},
     "peak": {"norm": "peak", "beta": 0.95, "momentum": 0.9},
-    "peak, polar": {"norm": "peak", "beta": 0.95, "momentum": 0.9, "direction": "polar"},
+    "polar, peak": {"norm": "peak", "beta": 0.95, "momentum": 0.9, "direction": "polar"},
     "polar": {"momentum": 0.9, "direction": "polar"},
     "polar, bfloat16": {"momentum": 0.9, "momentum_dtype": "bfloat16", "direction": "polar"},
     "polar alone": {"direction": "polar"},

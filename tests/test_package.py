@@ -23,7 +23,7 @@ def test_the_package_grows_by_decision_only():
     without which the presets lose on rare words.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 19_407
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_408
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_900
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

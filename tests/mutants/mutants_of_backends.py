@@ -204,7 +204,18 @@ MUTANTS = [
         (TEST_CPU, "-k", "two_neuron_loops or elements_may_lie or any_memory"),
     ),
     # --- the CPU kernel ---
-    kernel("average", "OLD_SQ, j] + (1 - beta) * gg", "OLD_SQ, j] + gg", *option("lr", "kernel")),
+    kernel(
+        "average",
+        "beta * old_sq + (1 - beta) * grad_sq",
+        "beta * old_sq + grad_sq",
+        *option("lr", "kernel"),
+    ),
+    kernel(
+        "peak-fades",
+        "faded = beta * beta * old_sq",
+        "faded = beta * old_sq",
+        *option("norm", "kernel"),
+    ),
     kernel(
         "missed-steps",
         "is_short = is_behind & (sums[OLD_SQ, j] < least)",

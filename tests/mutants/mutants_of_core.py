@@ -75,9 +75,23 @@ MUTANTS = [
     Mutant(
         "rule-average",
         AVERAGE,
-        ".square() + (1 - beta) * grad_sq",
-        ".square() + grad_sq",
+        "beta * old_sq + (1 - beta) * grad_sq",
+        "beta * old_sq + grad_sq",
         VECTORS,
+    ),
+    Mutant(
+        "rule-peak-fades",
+        AVERAGE,
+        "torch.maximum(beta * beta * old_sq, grad_sq)",
+        "torch.maximum(beta * old_sq, grad_sq)",
+        VECTORS,
+    ),
+    Mutant(
+        "rule-peak-kept",
+        AVERAGE,
+        '1.0 if norm == "peak" else growth(beta, step)',
+        "growth(beta, step)",
+        ("tests/rules/test_peak.py",),
     ),
     Mutant(
         "rule-correction",
@@ -96,8 +110,8 @@ MUTANTS = [
     Mutant(
         "rule-missed-steps-growth",
         AVERAGE,
-        "grown = old.abs() * growth(beta, step)",
-        "grown = old.abs()",
+        "else growth(beta, step)",
+        "else 1.0",
         MISSED,
     ),
     Mutant(

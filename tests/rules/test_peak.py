@@ -111,3 +111,16 @@ def test_a_checkpoint_says_which_norm_it_holds():
     assert {group["norm"] for group in optimizer.param_groups} == {"peak"}
     optimizer.add_param_group({"params": [nn.Parameter(torch.randn(3, 4))]})
     assert optimizer.param_groups[-1]["norm"] == "peak"
+
+
+def test_a_skipped_step_leaves_the_peak_alone(backend):
+    layer = nn.Linear(FAN_IN, NUM_NEURONS, bias=False)
+    optimizer = Nero(layer, LR, norm="peak")
+    layer.weight.grad = torch.randn_like(layer.weight)
+    optimizer.step()
+    (state,) = optimizer.state.values()
+    peak = state["exp_avg_norm"].abs().clone()
+    layer.weight.grad = torch.full_like(layer.weight, math.nan)
+    optimizer.step()
+    assert int(state["num_skipped"]) == NUM_NEURONS
+    assert torch.equal(state["exp_avg_norm"].abs(), peak)

@@ -5,8 +5,9 @@ decay. The others are what one would pick today, with the settings that their au
 learning rate is what a sweep tunes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
 from nero.core.presets import PresetName
 from nero.core.sphere import Sphere
-from nero.layout import hidden_matrices
+from nero.layout import hidden_matrices, infer_layouts
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.references import is_reference, resolve
 from nero_lab.engine.task import FINE_GRID, PAPER_GRID
@@ -58,11 +59,34 @@ def _nero_initial(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, constraint="initial", overrides=overrides)]
 
 
-def _nero_preset(preset: PresetName, **options: Any) -> Build:
+def _nero_preset(preset: PresetName) -> Build:
     def build(model: nn.Module, lr: float) -> list[Optimizer]:
         is_scaled = getattr(model, "scales_embedding", False)
-        constraint = "balanced" if is_scaled else None
-        return [Nero(model, lr, preset=preset, constraint=constraint, **options)]
+        return [Nero(model, lr, preset=preset, constraint="balanced" if is_scaled else None)]
+
+    return build
+
+
+def _nero_peak(preset: PresetName, hidden: Mapping[str, Any] = MappingProxyType({})) -> Build:
+    """Return a preset with the peak norm; few rows of a table have gradients, so tables forget faster."""
+    table = {"beta": 0.95}
+
+    def build(model: nn.Module, lr: float) -> list[Optimizer]:
+        is_scaled = getattr(model, "scales_embedding", False)
+        overrides = {"role=output": table, "role=hidden": dict(hidden)}
+        if any(each.layout.role == "embedding" for each in infer_layouts(model)):
+            overrides["role=embedding"] = table
+        return [
+            Nero(
+                model,
+                lr,
+                preset=preset,
+                norm="peak",
+                beta=0.99,
+                constraint="balanced" if is_scaled else None,
+                overrides=overrides,
+            )
+        ]
 
     return build
 
@@ -175,11 +199,7 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return hidden_matrices(model, outer_layers=outer)
 
 
-# Few rows of a table have a gradient at each step, so tables forget their peak faster.
-_TABLES = {"role=embedding": {"beta": 0.95}, "role=output": {"beta": 0.95}}
-_PEAK: dict[str, Any] = {"norm": "peak", "beta": 0.99, "overrides": _TABLES}
-_INITIAL_RADIUS = {"role=hidden": {"constraint": Sphere("initial")}}
-_INITIAL: dict[str, Any] = {**_PEAK, "overrides": {**_TABLES, **_INITIAL_RADIUS}}
+_INITIAL = {"constraint": Sphere("initial")}
 _ROWS = (0.01, 0.02, 0.03, 0.06, 0.1)
 _NERO = (0.01, 0.03, 0.06, 0.1, 0.2)
 _ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -223,19 +243,19 @@ OPTIMIZERS: dict[str, Entry] = {
         "Nero, preset polar: the same along polar directions in hidden layers",
     ),
     "nero-rows-peak": Entry(
-        _nero_preset("rows", **_PEAK), 0.03, _ROWS, "Nero, preset rows with the peak norm"
+        _nero_peak("rows"), 0.03, _ROWS, "Nero, preset rows with the peak norm"
     ),
     "nero-polar-peak": Entry(
-        _nero_preset("polar", **_PEAK), 0.03, _ROWS, "Nero, preset polar with the peak norm"
+        _nero_peak("polar"), 0.03, _ROWS, "Nero, preset polar with the peak norm"
     ),
     "nero-rows-initial": Entry(
-        _nero_preset("rows", **_INITIAL),
+        _nero_peak("rows", _INITIAL),
         0.03,
         _ROWS,
         "Nero, preset rows with the peak norm, hidden layers of their initial norm",
     ),
     "nero-polar-initial": Entry(
-        _nero_preset("polar", **_INITIAL),
+        _nero_peak("polar", _INITIAL),
         0.03,
         _ROWS,
         "Nero, preset polar with the peak norm, hidden layers of their initial norm",

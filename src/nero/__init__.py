@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         param_groups,
         register_layout,
     )
-    from nero.optim import Balanced, Nero, project_
+    from nero.optim import Balanced, Nero, cosine_schedule, project_
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ __all__ = [
     "Sphere",
     "annotate",
     "baselines",
+    "cosine_schedule",
     "describe",
     "functional",
     "layout",

@@ -4,5 +4,6 @@ from nero.optim.balanced import Balanced
 from nero.optim.base import RelativeOptimizer
 from nero.optim.nero import Nero
 from nero.optim.projection import project_
+from nero.optim.schedule import cosine_schedule
 
-__all__ = ["Balanced", "Nero", "RelativeOptimizer", "project_"]
+__all__ = ["Balanced", "Nero", "RelativeOptimizer", "cosine_schedule", "project_"]

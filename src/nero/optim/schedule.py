@@ -53,7 +53,7 @@ class _Cosine:
         if step > self.num_steps and not self.has_warned:
             self.has_warned = True
             warn_user(
-                f"the schedule ended after num_steps={self.num_steps}: the learning rate is 0 from here on; "
+                f"the schedule ended after num_steps={self.num_steps}: the learning rate is 0 from now on; "
                 "pass cosine_schedule the number of steps that you train for"
             )
         rising = self.warmup * self.num_steps

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nero import baselines
+from nero import Nero, baselines
 from nero.tools.bench.competitors import ADAM_LR, SGD_LR, Competitor
 from nero.tools.bench.competitors import COMPETITORS as CORE
 
@@ -46,6 +46,10 @@ COMPETITORS: Mapping[str, Competitor] = {
     "sgd-momentum-fused": CORE["sgd-momentum-fused"],
     "nero": CORE["nero"],
     "nero-rows": CORE["nero-rows"],
+    "nero-peak": Competitor(lambda m: [Nero(m, norm="peak")]),
+    "nero-rows-peak": replace(
+        CORE["nero-rows"], build=lambda m: [Nero(m, preset="rows", norm="peak", beta=0.99)]
+    ),
     "nero-polar": CORE["nero-polar"],
     "nero-plain": CORE["nero-plain"],
 }

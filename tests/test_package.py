@@ -23,7 +23,7 @@ def test_the_package_grows_by_decision_only():
     without which the presets lose on rare words; and for a schedule, so that nobody has to choose one.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 19_480
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_490
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_904
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

@@ -252,6 +252,24 @@ def test_weights_are_judged_only_when_somebody_has_written_to_them(monkeypatch):
     assert len(judged) == 2
 
 
+def test_writes_before_every_step_are_not_judged_for_ever(monkeypatch):
+    judged = []
+    monkeypatch.setattr(trained, "warn_if_trained", lambda layers: judged.append(layers))
+    model = network()
+    optimizer = nero.Nero(model)
+    for _ in range(10):
+        with torch.no_grad():
+            model[0].weight.clamp_(-1, 1)
+        step(model, optimizer)
+    assert len(judged) == 3
+    for _ in range(101):
+        step(model, optimizer)
+    with torch.no_grad():
+        model[0].weight.mul_(1.0)
+    step(model, optimizer)  # after a long rest, a write may be a load again
+    assert len(judged) == 4
+
+
 # --- weights that Nero has trained ---
 
 

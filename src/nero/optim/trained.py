@@ -133,17 +133,23 @@ class LoadWatch:
     """Warns at the first step after trained weights were loaded.
 
     Torch counts the writes to a tensor. If a count has changed since the last step, and before the first
-    step, the weights are judged as at construction.
+    step, the weights are judged as at construction. What writes to them before every step, as weight
+    clipping does, loads nothing, and is not paid for with a judgment each time.
     """
 
     def __init__(self) -> None:
+        self._budget = _MAX_JUDGMENTS
         self._params: list[Tensor] | None = None
         self._versions: list[int] = []
 
     def before_step(self, groups: Iterable[Group], constraint: Sphere | None = None) -> None:
         """Judge the weights of these groups if somebody has written to them."""
         if self._params is not None and self._versions == [*map(_version, self._params)]:
+            self._budget = min(self._budget + 1 / _REST, _MAX_JUDGMENTS)
             return
+        if self._budget < 1:
+            return
+        self._budget -= 1
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return  # a graph cannot bring weights to the CPU
         layers = layers_of(groups, constraint)
@@ -156,6 +162,9 @@ class LoadWatch:
 
 
 _version = attrgetter("_version")
+_MAX_JUDGMENTS = 3.0
+_REST = 100
+"""Steps without a write after which there is one more judgment, up to the maximum."""
 
 
 def _parts(layers: Sequence[Layer]) -> list[tuple[str, Sequence[Layer]]]:

@@ -19,6 +19,7 @@ from torch import nn
 import nero
 from nero.backends import cpu
 from nero.core.neurons import ROLES
+from nero.core.rule import Turn, Updated
 from nero.core.spec import STATE, Hyper
 from tests.contract.optimizer_table import TABLE
 from tests.distributed.ranks import on_ranks
@@ -99,6 +100,11 @@ def test_what_the_page_names_exists():
         assert (ROOT / path).exists(), path
     for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE):
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+    classes = {"Hyper": Hyper, "Nero": nero.Nero, "Turn": Turn, "Updated": Updated}
+    attributes = re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE)
+    assert {owner for owner, _ in attributes} == {*classes}, "add the class to this test"
+    for owner, name in attributes:
+        assert hasattr(classes[owner], name), f"{owner}.{name}"
 
 
 def test_the_picture_is_what_its_script_draws():

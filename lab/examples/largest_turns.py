@@ -18,7 +18,6 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from nero import Nero
 from nero.diagnostics import TurningMonitor, TurningReport
 from nero_lab.engine.optimizers import OPTIMIZERS
 
@@ -52,7 +51,7 @@ def _watched(model: nn.Module, optimizers: list[Optimizer], name: str) -> list[O
 
 def rms(model: nn.Module, lr: float) -> list[Optimizer]:
     """Return preset rows with the paper's norm."""
-    return _watched(model, [Nero(model, lr, preset="rows", norm="rms", beta=0.999)], "rms")
+    return _watched(model, OPTIMIZERS["nero-rows"].build(model, lr), "rms")
 
 
 def peak(model: nn.Module, lr: float) -> list[Optimizer]:

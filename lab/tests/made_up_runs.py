@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nero_lab.engine import records
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.rates import Rate
 from nero_lab.report.runs import Results, collect, read_records
@@ -24,7 +25,7 @@ def write_run(
     epoch: float | None = None,
     test: float | None = None,
 ) -> None:
-    """Write the records of a run whose metric takes the given values, and may have a test score."""
+    """Write what a run leaves: its metric takes the given values, and it may have a test score."""
     recipe, metric = config.recipe, METRICS[config.task]
     described = {name: getattr(config, name) for name in ("task", "scale", "optimizer", "lr")}
     described |= {"seed": config.seed, "variant": config.variant, "epochs": config.epochs}
@@ -70,7 +71,7 @@ def write_run(
                 "clock": clock,
             }
         )
-    path = folder / f"{config.name}.jsonl"
+    path = folder / config.name / records.FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

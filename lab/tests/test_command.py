@@ -179,8 +179,7 @@ def test_damaged_records_say_what_to_remove(
     config = RunConfig("shakespeare", scale="smoke", epochs=1)
     write_run(tmp_path / "runs", config, [2.0])
     path = tmp_path / "runs" / config.name / "records.jsonl"
-    path.parent.mkdir()
-    lines = path.parent.with_name(path.parent.name + ".jsonl").read_text().splitlines()
+    lines = path.read_text().splitlines()
     texts = {
         "broken": "\n".join([lines[0], lines[1][:10], *lines[2:], ""]),
         "foreign": '{"loss": 1.0}\n',
@@ -260,15 +259,20 @@ def test_foreign_files_do_not_end_a_report(call: Call, tmp_path: Path) -> None:
     }
     for name, text in wrong.items():
         assert text != lines[0]
-        (tmp_path / "runs" / f"{name}.jsonl").write_text(text)
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / whole.name).write_text(text)
     (tmp_path / "runs" / "folder.jsonl").mkdir()
     (tmp_path / "runs" / "nowhere.jsonl").symlink_to(tmp_path / "nothing")
+    (tmp_path / "runs" / "events.jsonl").write_text(
+        "".join(lines)
+    )  # of one run, not a line per run
     ended = call("report")
     assert ended.code == 0
     warnings = ended.err.splitlines()
-    assert len(warnings) == len(wrong) + 2
-    for name in (*wrong, "folder", "nowhere"):
-        (warning,) = [line for line in warnings if f"{name}.jsonl" in line]
+    assert len(warnings) == len(wrong) + 3
+    files = [f"{name}.jsonl" for name in ("folder", "nowhere", "events")]
+    for name in (*[f"{name}/records.jsonl" for name in wrong], *files):
+        (warning,) = [line for line in warnings if f"/{name}: " in line]
         assert warning.startswith("nero-lab report: skipped ")
     page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "From the records of 1 runs" in page

@@ -7,7 +7,7 @@ import pytest
 from command_line import Call, call, files_below
 from made_up_runs import write_finals
 
-from nero_lab.engine import records
+from nero_lab.engine.results import read_all
 
 __all__ = ["call"]  # a fixture
 
@@ -27,7 +27,7 @@ def test_a_task_beside_the_command_is_run_and_reported_on(call: Call, tmp_path: 
         assert ended.code == 0, ended.err
         assert ended.out.startswith(f"spirals/smoke/{optimizer}-lr")
         assert "finished, validation accuracy" in ended.out
-    found = records.read_all(tmp_path / "runs")
+    found = read_all(tmp_path / "runs")
     assert {record.config["task"] for record in found} == {"spirals:TASK"}
     ended = call("report", "--tasks", "spirals:TASK")
     assert (ended.code, ended.err) == (0, "")

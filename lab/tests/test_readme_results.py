@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas
 import pytest
 from made_up_runs import best_of, read_results
 
@@ -186,14 +187,14 @@ FINE_TUNED = {
     "LoRA of rank 8, AdamW": "lora-adamw-lr0.002",
     '**LoRA of rank 8, Nero, `"none"`**': "lora-nero-none-lr0.1",
 }
+FINE_TUNING_FILE = RECORDS / "minilm-captions" / "cpu.jsonl"
+FINE_TUNING_RUNS = pandas.read_json(FINE_TUNING_FILE, lines=True).set_index("run")
 FINE_TUNING = (ROOT / "docs" / "how-to" / "fine-tune.md").read_text(encoding="utf-8")
 
 
 def accuracy(run: str, split: str) -> float:
     """Return the accuracy of a fine-tuned MiniLM at its end, in percent."""
-    path = RECORDS / "minilm-captions" / "cpu" / f"{run}.jsonl"
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return 100 * [line for line in lines if line["kind"] == "epoch"][-1][f"{split}_accuracy"]
+    return 100 * float(FINE_TUNING_RUNS.epoch[run][-1][f"{split}_accuracy"])
 
 
 @pytest.mark.parametrize("title", FINE_TUNED)
@@ -206,11 +207,10 @@ def test_fine_tuned_accuracies_are_those_of_the_records(title: str) -> None:
 @pytest.mark.parametrize("run", ["adamw", "nero-initial", "lora-adamw", "lora-nero-none"])
 def test_the_rate_of_fine_tuning_was_the_best_on_validation_captions(run: str) -> None:
     """All rates ran with one seed, and those within two points of the best with three."""
-    folder = RECORDS / "minilm-captions" / "cpu"
     rates: dict[float, list[float]] = {}
-    for path in sorted(folder.glob(f"{run}-lr*.jsonl")):
-        rate = path.stem.removeprefix(f"{run}-lr").partition("-seed")[0]
-        rates.setdefault(float(rate), []).append(accuracy(path.stem, "valid"))
+    for name in sorted(FINE_TUNING_RUNS.index):
+        if name.startswith(f"{run}-lr"):
+            rates.setdefault(FINE_TUNING_RUNS.lr[name], []).append(accuracy(name, "valid"))
     first = max(by_seed[0] for by_seed in rates.values())
     leaders = {rate: found for rate, found in rates.items() if found[0] > first - 2}
     assert {len(found) for found in leaders.values()} == {3}

@@ -8,6 +8,7 @@ import pytest
 from made_up_runs import write_run
 
 from nero_lab.engine import records
+from nero_lab.engine.results import read_all
 from nero_lab.runner import RunConfig
 
 RUN = {
@@ -47,7 +48,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 def test_what_a_run_writes_is_read(tmp_path: Path) -> None:
     write_run(tmp_path, RunConfig("shakespeare"), [2.0, 1.0])
-    (record,) = records.read_all(tmp_path)
+    (record,) = read_all(tmp_path)
     assert (record.status, len(record.epochs), record.last("valid_loss")) == ("finished", 2, 1.0)
     assert records.read(write(tmp_path / "least", {"kind": "run", **RUN})) is not None
 

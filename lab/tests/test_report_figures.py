@@ -151,9 +151,10 @@ def test_every_optimiser_has_a_colour_of_its_own() -> None:
 
 def test_optimiser_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0,), "sgd": (2.0,)})
-    path = next((tmp_path / "pong" / "cpu").glob("sgd*"))
+    path = next((tmp_path / "pong" / "cpu").glob("sgd*/records.jsonl"))
     text = path.read_text().replace('"optimizer": "sgd"', '"optimizer": "mine:build"')
-    path.with_name("mine.jsonl").write_text(text)
+    (path.parents[1] / "mine").mkdir()
+    (path.parents[1] / "mine" / path.name).write_text(text)
     rivals, others = pictures(read_results(tmp_path)["pong"])
     assert list(rivals.rates.optimizer) == ["nero", "sgd"]
     assert list(others.rates.optimizer) == ["nero", "mine:build"]

@@ -215,10 +215,7 @@ def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:
 
 def test_runs_are_read_where_they_were_made(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0), "sgd": (2.0,)})
-    for path in list(tmp_path.rglob("nero*.jsonl")):
-        folder = path.with_suffix("")
-        folder.mkdir()
-        path.rename(folder / records.FILE_NAME)
+    for folder in tmp_path.rglob("nero*"):
         (folder / "checkpoint.pt").touch()
     begun = tmp_path / "pong" / "cpu" / "adam-lr0.0001-seed0" / records.FILE_NAME
     begun.parent.mkdir()
@@ -231,7 +228,7 @@ def test_run_that_could_not_begin_is_told_and_not_counted(tmp_path: Path) -> Non
     write_finals(tmp_path, "pong", {"nero": (1.0,)})
     config = RunConfig("pong", "cpu", "sgd")
     write_run(tmp_path, config, [])
-    path = tmp_path / f"{config.name}.jsonl"
+    path = tmp_path / config.name / records.FILE_NAME
     header = json.loads(path.read_text().splitlines()[0])
     for name in ("num_parameters", "versions", "commit", "hardware", "clock"):
         del header[name]  # they are not known so early
@@ -309,7 +306,7 @@ def test_a_run_that_has_begun_at_a_larger_scale_hides_none(tmp_path: Path) -> No
 
 def test_runs_of_different_recipes_are_not_compared(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-resnet18", {"nero": (12.0,), "sgd": (13.0,)})
-    path = next(tmp_path.rglob("sgd*.jsonl"))
+    path = next(tmp_path.rglob("sgd*/records.jsonl"))
     path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
     with pytest.raises(ConfigError, match=r"batch_size is 64 in .*sgd.* and 128 in .*nero"):
         read_results(tmp_path)
@@ -340,7 +337,7 @@ def test_file_that_holds_something_else_is_skipped_with_a_word(
 
 def test_run_with_a_broken_line_is_left_out(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0, 3.0)})
-    path = next(tmp_path.rglob("nero*seed1.jsonl"))
+    path = next(tmp_path.rglob("nero*seed1/records.jsonl"))
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:3], lines[3][:10] + "\n", *lines[4:]]))
     records = write_report(tmp_path, tmp_path / "out")

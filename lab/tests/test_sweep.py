@@ -19,6 +19,7 @@ from command_line import hear_ctrl_c
 from nero_lab.cli import main
 from nero_lab.engine import records
 from nero_lab.engine.errors import ConfigError
+from nero_lab.engine.results import read_all
 from nero_lab.runner import RunDirs, run
 from nero_lab.runner.config import RunConfig
 from nero_lab.sweep import grid
@@ -113,7 +114,7 @@ def test_a_sweep_makes_every_run_and_a_second_one_only_reads(
     process = start(command(Path("runs"), data_dir, *options), tmp_path)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    found = records.read_all(tmp_path / "runs")
+    found = read_all(tmp_path / "runs")
     assert [record.status for record in found] == ["finished"] * 4
     assert {record.config["hardware"]["threads"] for record in found} == {1}
     assert out.count("1 finished") == 4

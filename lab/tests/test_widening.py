@@ -26,7 +26,7 @@ def sweep(folder: Path, **scores: dict[float, float]) -> list[tuple[RunConfig, r
                 config = RunConfig("cifar-vgg11", "cpu", optimizer, lr, seed)
                 status = "diverged" if math.isinf(score) else "finished"
                 write_run(folder, config, [score], status=status)
-                record = records.read(folder / f"{config.name}.jsonl")
+                record = records.read(folder / config.name / records.FILE_NAME)
                 assert record is not None
                 found.append((config, record))
     return found
@@ -61,7 +61,7 @@ def test_not_before_all_runs_are_done(tmp_path: Path) -> None:
     found = sweep(tmp_path, nero=SCORES["smallest"])
     config = found[0][0]
     write_run(tmp_path, config, [1.0], status="unfinished")
-    record = records.read(tmp_path / f"{config.name}.jsonl")
+    record = records.read(tmp_path / config.name / records.FILE_NAME)
     assert record is not None
     assert wider([(config, record), *found[1:]], max_rates=5) == []
 

@@ -96,6 +96,16 @@ def _add_time_options(parser: argparse.ArgumentParser) -> None:
     _add_dirs(parser)
 
 
+def _add_collect_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs_dir", type=_folder, metavar="RUNS_DIR", help="folder of runs")
+    parser.add_argument(
+        "--results",
+        type=_folder,
+        required=True,
+        help="folder of results, with one file for each task and scale",
+    )
+
+
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
         ("--results", Path("runs"), "folder of records"),
@@ -196,5 +206,6 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
     "time": ("what a step costs, optimiser by optimiser in turns", _add_time_options),
+    "collect": ("add finished runs to one file per task and scale", _add_collect_options),
     "report": ("figures and tables from records", _add_report_options),
 }

@@ -111,6 +111,19 @@ def _time(args: argparse.Namespace) -> int:
     return 0
 
 
+def _collect(args: argparse.Namespace) -> int:
+    from nero_lab.engine.folders import check_can_be_made
+    from nero_lab.engine.results import collect
+
+    check_can_be_made(args.results, option="--results")
+    found = collect(args.runs_dir, args.results)
+    print(
+        f"added {found.num_added} runs to {args.results}; "
+        f"there already: {found.num_there}, not finished: {found.num_unfinished}"
+    )
+    return 0
+
+
 def _report(args: argparse.Namespace) -> int:
     from nero_lab.engine.folders import check_can_be_made
     from nero_lab.report import report_command
@@ -156,4 +169,7 @@ def _run_dirs(args: argparse.Namespace) -> Any:
     )
 
 
-_COMMANDS = {"list": _list, "run": _run, "sweep": _sweep, "time": _time, "report": _report}
+_COMMANDS = {
+    **{"list": _list, "run": _run, "sweep": _sweep},
+    **{"time": _time, "collect": _collect, "report": _report},
+}

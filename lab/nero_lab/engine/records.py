@@ -3,12 +3,13 @@
 A run's file has a ``run`` line (configuration, versions, commit, hardware), then ``step`` and ``epoch``
 lines, then an ``end`` line with the status. Whatever depends on the clock or on the machine's memory is
 under the key ``clock``: apart from it, two runs of one configuration on one machine have equal records.
+``results.py`` gathers the runs that are done.
 """
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -79,8 +80,7 @@ class Recorder:
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Write one record and flush it."""
-        line = json.dumps({"kind": kind, **_plain(fields)}, allow_nan=False)
-        self._file.write(line.encode() + b"\n")
+        self._file.write(to_line({"kind": kind, **fields}))
         self._file.flush()
 
     def curves(self, step: int, values: Mapping[str, float]) -> None:
@@ -104,6 +104,12 @@ class RunRecord:
     steps: list[dict[str, Any]]
     epochs: list[dict[str, Any]]
     end: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, lines: Sequence[dict[str, Any]]) -> "RunRecord":
+        """Return the run that has these lines, of which there is at least one."""
+        steps, epochs = ([line for line in lines if line["kind"] == k] for k in ("step", "epoch"))
+        return cls(lines[0], steps, epochs, lines[-1] if lines[-1]["kind"] == "end" else None)
 
     @property
     def status(self) -> Status:
@@ -154,18 +160,18 @@ def read(path: Path) -> RunRecord | None:
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if line.endswith(b"\n"):
             try:
-                lines.append(_checked(_numbers(json.loads(line)), is_first=not lines))
+                lines.append(checked(from_line(line), is_first=not lines))
             except (RecursionError, TypeError, ValueError) as error:
                 raise ValueError(f"line {number} is not a record of a run: {error}") from error
-    if not lines:
-        return None
-    by_kind = {kind: [line for line in lines if line["kind"] == kind] for kind in ("step", "epoch")}
-    end = lines[-1] if lines[-1]["kind"] == "end" else None
-    return RunRecord(lines[0], by_kind["step"], by_kind["epoch"], end)
+    return RunRecord.of(lines) if lines else None
 
 
-def _checked(line: Any, *, is_first: bool) -> dict[str, Any]:
-    """Return a line if it has the fields of its kind, each of the right type."""
+def checked(line: Any, *, is_first: bool) -> dict[str, Any]:
+    """Return a line if it has the fields of its kind, each of the right type.
+
+    Raises:
+        ValueError: if it has not.
+    """
     fields = {} if not isinstance(line, dict) else line
     kind = str(fields.get("kind"))
     if kind not in (("run",) if is_first else _FIELDS):
@@ -189,13 +195,14 @@ def _check_types(fields: Mapping[str, Any], wanted: Mapping[str, tuple[type, ...
             raise ValueError(f"{name} is {value!r}")
 
 
-def read_all(folder: Path) -> list[RunRecord]:
-    """Read every run below a folder, in the order of their names."""
-    found = (read(path) for path in sorted(folder.rglob("*.jsonl")))
-    return [record for record in found if record is not None]
+def to_line(fields: Mapping[str, Any]) -> bytes:
+    """Return one line of JSON, which has no infinity: it is written as ``{"number": "inf"}``."""
+    return json.dumps(_plain(fields), allow_nan=False).encode() + b"\n"
 
 
-# JSON has no infinity: non-finite numbers are written as {"number": "inf"}.
+def from_line(line: bytes) -> Any:
+    """Return what ``to_line`` wrote."""
+    return _numbers(json.loads(line))
 
 
 def _plain(value: Any) -> Any:

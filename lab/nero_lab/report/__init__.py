@@ -30,7 +30,7 @@ def write_report(
     """Write ``report.md``, ``report.html`` and ``figures/*.png``, and return what was read.
 
     Args:
-        results_dir: folder of records, as runs leave them or copied into files of other names, and of
+        results_dir: folder of records, as runs leave them or as ``nero-lab collect`` gathers them, and of
             ``comments.toml`` (see ``comments.py``).
         out: folder to write to.
         scale: what to show of each task; that at which most optimisers were run if None.

@@ -3,8 +3,10 @@
 from nero_lab.engine import records
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS
+from nero_lab.engine.results import read_below
 from nero_lab.engine.task import Metric, Recipe, Task
 from nero_lab.runner.timing import IDLE
 from nero_lab.tasks import TASKS
 
-__all__ = ["IDLE", "OPTIMIZERS", "TASKS", "ConfigError", "Metric", "Recipe", "Task", "records"]
+__all__ = ["IDLE", "OPTIMIZERS", "TASKS", "ConfigError", "Metric", "Recipe", "Task"]
+__all__ += ["read_below", "records"]

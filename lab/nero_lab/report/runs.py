@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from nero_lab.report.lab import OPTIMIZERS, TASKS, ConfigError, Metric, Task, records
+from nero_lab.report.lab import OPTIMIZERS, TASKS, ConfigError, Metric, Task, read_below, records
 from nero_lab.report.rates import Rate, rates_table
 from nero_lab.report.style import order
 from nero_lab.report.times import Times, read_times
@@ -92,28 +92,23 @@ class Results:
 def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
     """Read every run below a folder, in the order of their names.
 
-    A file that is not the records of a run is skipped, and so is one with a broken line: without it, the
-    last epoch may be missing, and with that the score. Other tasks of the lab are left out.
+    What is not the records of a run is skipped, and so is a run with a broken line: without it, the last
+    epoch may be missing, and with that the score. Other tasks of the lab are left out.
     """
     found: list[records.RunRecord] = []
     rows: list[dict[str, Any]] = []
-    skipped: dict[Path, str] = {}
-    for path in sorted(folder.rglob("*.jsonl")):
+    runs, skipped = read_below(folder)
+    for path, record in runs:
         try:
-            record = records.read(path)
-            row = _row(record) if record else None
-            if row and row["task"] not in {**TASKS, **tasks}:
-                raise LookupError(
-                    f"{row['task']} is not among the tasks of this report: see --tasks"
-                )
+            row = _row(record)
+            if (name := row["task"]) not in {**TASKS, **tasks}:
+                raise LookupError(f"{name} is not among the tasks of this report: see --tasks")
         except Exception as error:  # there is no end to what a foreign file may hold
             skipped[path] = f"{type(error).__name__}: {error}"
             continue
-        if record is None or row is None or row["task"] not in tasks:
-            continue
-        found.append(record)
-        metric = tasks[row["task"]].metric
-        rows.append({**row, **_scores(record, metric)})
+        if name in tasks:
+            found.append(record)
+            rows.append({**row, **_scores(record, tasks[name].metric)})
     epochs = [{"run": i, **line} for i, record in enumerate(found) for line in record.epochs]
     steps = [{"run": i, **line} for i, record in enumerate(found) for line in record.steps]
     times, not_read = read_times(folder)

@@ -170,6 +170,10 @@ def _run_dirs(args: argparse.Namespace) -> Any:
 
 
 _COMMANDS = {
-    **{"list": _list, "run": _run, "sweep": _sweep},
-    **{"time": _time, "collect": _collect, "report": _report},
+    "list": _list,
+    "run": _run,
+    "sweep": _sweep,
+    "time": _time,
+    "collect": _collect,
+    "report": _report,
 }

@@ -59,12 +59,14 @@ def _nero_initial(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, constraint="initial", overrides=overrides)]
 
 
-def _nero_preset(preset: PresetName) -> Build:
-    def build(model: nn.Module, lr: float) -> list[Optimizer]:
-        is_scaled = getattr(model, "scales_embedding", False)
-        return [Nero(model, lr, preset=preset, constraint="balanced" if is_scaled else None)]
+def _preset(model: nn.Module, lr: float, preset: PresetName, **options: Any) -> list[Optimizer]:
+    is_scaled = getattr(model, "scales_embedding", False)
+    constraint = "balanced" if is_scaled else None
+    return [Nero(model, lr, preset=preset, constraint=constraint, **options)]
 
-    return build
+
+def _nero_preset(preset: PresetName) -> Build:
+    return lambda model, lr: _preset(model, lr, preset)
 
 
 def _nero_peak(preset: PresetName, hidden: Mapping[str, Any] = MappingProxyType({})) -> Build:
@@ -72,21 +74,10 @@ def _nero_peak(preset: PresetName, hidden: Mapping[str, Any] = MappingProxyType(
     table = {"beta": 0.95}
 
     def build(model: nn.Module, lr: float) -> list[Optimizer]:
-        is_scaled = getattr(model, "scales_embedding", False)
         overrides = {"role=output": table, "role=hidden": dict(hidden)}
         if any(each.layout.role == "embedding" for each in infer_layouts(model)):
             overrides["role=embedding"] = table
-        return [
-            Nero(
-                model,
-                lr,
-                preset=preset,
-                norm="peak",
-                beta=0.99,
-                constraint="balanced" if is_scaled else None,
-                overrides=overrides,
-            )
-        ]
+        return _preset(model, lr, preset, norm="peak", beta=0.99, overrides=overrides)
 
     return build
 

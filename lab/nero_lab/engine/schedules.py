@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from nero.optim.schedule import warmup_cosine
 from nero_lab.engine.errors import ConfigError
 
 
@@ -86,9 +87,7 @@ class Cosine:
 
     def __call__(self, epoch: float, num_epochs: float) -> float:
         """Return the factor."""
-        begin = self.warmup * num_epochs
-        progress = max(epoch - begin, 0.0) / (num_epochs - begin)
-        return _ramp(epoch, begin) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        return warmup_cosine(epoch, num_epochs, self.warmup)
 
 
 @dataclass(frozen=True)

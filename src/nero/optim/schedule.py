@@ -56,8 +56,12 @@ class _Cosine:
                 f"the schedule ended after num_steps={self.num_steps}: the learning rate is 0 from now on; "
                 "pass cosine_schedule the number of steps that you train for"
             )
-        rising = self.warmup * self.num_steps
-        middle = min(step + 0.5, float(self.num_steps))
-        if middle < rising:
-            return middle / rising
-        return 0.5 * (1 + math.cos(math.pi * (middle - rising) / (self.num_steps - rising)))
+        return warmup_cosine(step + 0.5, self.num_steps, self.warmup)
+
+
+def warmup_cosine(time: float, length: float, warmup: float) -> float:
+    """Return the factor of the learning rate at a time in a run of this length, both in steps or epochs."""
+    rising = warmup * length
+    progress = max(time - rising, 0.0) / (length - rising)
+    ramp = min(time / rising, 1.0) if rising else 1.0
+    return ramp * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))

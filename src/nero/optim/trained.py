@@ -149,9 +149,9 @@ class LoadWatch:
             return
         if self._budget < 1:
             return
-        self._budget -= 1
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return  # a graph cannot bring weights to the CPU
+        self._budget -= 1
         layers = layers_of(groups, constraint)
         watched = [] if warn_if_trained(layers) else [layer.param for layer in layers]
         self._params = watched[:: len(watched) // 32 + 1]

@@ -188,7 +188,7 @@ MUTANTS = [
     ),
     Mutant(
         "lab-cosine",
-        ENGINE + "schedules.py",
+        "src/nero/optim/schedule.py",
         "min(progress, 1.0)))",
         "min(2 * progress, 1.0)))",
         SCHEDULES,

@@ -47,8 +47,8 @@ COMPETITORS: Mapping[str, Competitor] = {
     "nero": CORE["nero"],
     "nero-rows": CORE["nero-rows"],
     "nero-peak": Competitor(lambda m: [Nero(m, norm="peak")]),
-    "nero-rows-peak": replace(
-        CORE["nero-rows"], build=lambda m: [Nero(m, preset="rows", norm="peak", beta=0.99)]
+    "nero-rows-rms": replace(
+        CORE["nero-rows"], build=lambda m: [Nero(m, preset="rows", norm="rms", beta=0.999)]
     ),
     "nero-polar": CORE["nero-polar"],
     "nero-plain": CORE["nero-plain"],

@@ -51,12 +51,12 @@ def _watched(model: nn.Module, optimizers: list[Optimizer], name: str) -> list[O
 
 def rms(model: nn.Module, lr: float) -> list[Optimizer]:
     """Return preset rows with the paper's norm."""
-    return _watched(model, OPTIMIZERS["nero-rows"].build(model, lr), "rms")
+    return _watched(model, OPTIMIZERS["nero-rows-rms"].build(model, lr), "rms")
 
 
 def peak(model: nn.Module, lr: float) -> list[Optimizer]:
     """Return preset rows with the peak norm."""
-    return _watched(model, OPTIMIZERS["nero-rows-peak"].build(model, lr), "peak")
+    return _watched(model, OPTIMIZERS["nero-rows"].build(model, lr), "peak")
 
 
 def draw(path: str) -> None:

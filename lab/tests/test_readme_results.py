@@ -103,7 +103,7 @@ def test_the_study_has_the_scores_of_other_tasks(title: str, results: dict[str, 
     for optimizer in ("adamw", "nero-rows", "muon", "nero-polar"):
         if optimizer.startswith("nero"):
             score = found.rate(optimizer, 0.03, variant)
-            cells.append(f"{score.mean:.{digits}f}")
+            cells.append("not run" if score is None else f"{score.mean:.{digits}f}")
             continue
         best = found.best([optimizer], variant).get(optimizer)
         tried = found.rates[found.rates.optimizer == optimizer]
@@ -131,6 +131,9 @@ def test_the_study_says_how_far_one_rate_goes(title: str, results: dict[str, Res
     found = transfer.gaps(results["shakespeare-transfer"])
     is_held = found.is_one if title in HELD else found.lr == 0.03
     own = found[is_held & (found.optimizer == HELD.get(title, "nero-polar"))].set_index("variant")
+    if own.empty:
+        assert row(title, STUDY) == ["not run"] * len(SIZES)
+        return
     if " at " in title:
         assert title.endswith(f" at {own.lr.iloc[0]:g}")
     for variants, cell in zip(SIZES, row(title, STUDY), strict=True):

@@ -14,6 +14,7 @@ import nero
 import nero.jax
 from conformance.check import check_case, load_cases
 from conformance.nero_jax import run
+from nero.core.presets import PRESETS
 
 # Polar directions are torch's alone so far.
 KNOWN = [case for case in load_cases() if "direction" not in case["options"]]
@@ -48,7 +49,7 @@ def test_follows_torch(options):
         params = jax.tree.map(jnp.asarray, start)
         if options.get("constraint") != "initial":
             params = nero.jax.project(params, **options)
-        tx = nero.jax.nero(**options)
+        tx = nero.jax.nero(**options, outputs=["kernel"])
         state = tx.init(params)
         for _ in range(30):
             grads = jax.tree.map(lambda p, q: 2 * (p - q), params, goal)
@@ -58,8 +59,10 @@ def test_follows_torch(options):
     roles = {"kernel": "neuron", "scale": "gain", "embedding": "embedding"}
     theirs = {name: torch.nn.Parameter(torch.tensor(value.T if name == "kernel" else value))
               for name, value in start.items()}  # fmt: skip
+    own = {"kernel": PRESETS[options.get("preset", "paper")].of_outputs}
     optimizer = nero.Nero(
-        [{"params": [theirs[name]], "role": roles[name]} for name in start], **options
+        [{"params": [theirs[name]], "role": roles[name], **own.get(name, {})} for name in start],
+        **options,
     )
     for _ in range(30):
         for name, param in theirs.items():

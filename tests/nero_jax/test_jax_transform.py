@@ -232,7 +232,7 @@ def test_the_preset_rows_gives_embeddings_their_norm():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # orbax's own
 def test_orbax_restores_to_the_bit(tmp_path):
     ocp = pytest.importorskip("orbax.checkpoint", reason="orbax is not installed")
-    tx = nero.jax.nero(preset="rows", constraint="initial")
+    tx = nero.jax.nero(preset="rows", constraint="initial", outputs=[])
     params, state = train(tx, network(jnp.bfloat16), 3)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "saved", (params, state))

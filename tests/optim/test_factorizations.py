@@ -88,7 +88,7 @@ class Interactions(Factors):
 def test_products_that_a_layer_reads_are_products():
     shown = nero.describe(Interactions(), preset="rows", example=BATCH).rows
     assert [row.role for row in shown[:2]] == ["neuron", "neuron"]
-    assert shown[0].reason == "Embedding; multiplied with rows of a table"
+    assert shown[0].reason == "Embedding; multiplied with rows of a table; an output layer"
 
 
 class Sampled(nn.Module):

@@ -253,18 +253,18 @@ def test_a_checkpoint_is_matched_by_name_within_a_group():
 
 
 def test_options_that_a_checkpoint_loses_are_told():
-    """The preset polar has two groups where rows has one."""
+    """The preset polar has two groups where paper has one."""
     layers = [nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False)]
     saved = Nero(nn.Sequential(*layers), preset="polar").state_dict()
-    optimizer = Nero(nn.Sequential(*layers), preset="rows")
+    optimizer = Nero(nn.Sequential(*layers))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         optimizer.load_state_dict(saved)
     told = [str(each.message) for each in caught]
     assert len(told) == 3
-    assert "`2.weight` was saved with direction='gradient', but shares" in told[0]
+    assert "`2.weight` was saved with beta=0.95, direction='gradient', but shares" in told[0]
     assert told[1].startswith("`2.weight` (gradient): saved with another direction than here")
-    assert "saved with preset='polar', whose options replace those of preset='rows'" in told[2]
+    assert "saved with preset='polar', whose options replace those of preset='paper'" in told[2]
     Nero(nn.Sequential(*layers), preset="polar").load_state_dict(saved)  # warnings are errors here
 
 

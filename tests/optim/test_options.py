@@ -182,7 +182,10 @@ def test_a_checkpoint_of_another_preset_decides_about_later_groups():
     model = network()
     saved = Nero(model, preset="rows", momentum=0.8).state_dict()
     optimizer = Nero(model)
-    with pytest.warns(UserWarning, match="saved with preset='rows', whose options replace"):
+    with (
+        pytest.warns(UserWarning, match="saved with preset='rows', whose options replace"),
+        pytest.warns(UserWarning, match="`2.weight` was saved with beta=0.95"),
+    ):
         optimizer.load_state_dict(saved)
     optimizer.add_param_group({"params": nn.Embedding(10, 16).parameters()})
     group = optimizer.param_groups[-1]
@@ -195,7 +198,7 @@ def test_what_one_group_chose_is_not_for_groups_added_after_a_checkpoint():
 
     def build():
         own = {"lr": 0.5, "momentum": 0.5, "constraint": "norm"}
-        return Nero(network(), preset="rows", beta=0.9, overrides={"2.weight": own})
+        return Nero(network(), preset="rows", beta=0.995, overrides={"2.weight": own})
 
     loaded, never_saved = build(), build()
     loaded.load_state_dict(build().state_dict())
@@ -204,7 +207,7 @@ def test_what_one_group_chose_is_not_for_groups_added_after_a_checkpoint():
     added, expected = (optimizer.param_groups[-1] for optimizer in (loaded, never_saved))
     for key in ("lr", *Hyper._fields, "preset", "chosen"):
         assert added[key] == expected[key]
-    assert (added["lr"], added["momentum"], added["beta"]) == (0.03, 0.9, 0.9)
+    assert (added["lr"], added["momentum"], added["beta"]) == (0.03, 0.9, 0.995)
 
 
 # --- learning rates ---
@@ -281,9 +284,12 @@ def test_repr_has_one_line_per_group_and_says_what_acts():
     ]
     assert len(lines) == 4
     by_role = {line.split()[1]: line for line in lines}
-    assert re.search(r"bias +2 +26 +0.03  none +momentum=0.9$", by_role["bias"])
     assert re.search(
-        r"embedding +1 +160 +0.03  mean 0, norm 4 +momentum=0.9$", by_role["embedding"]
+        r"bias +2 +26 +0.03  none +beta=0.99, norm=peak, momentum=0.9$", by_role["bias"]
+    )
+    assert re.search(
+        r"embedding +1 +160 +0.03  mean 0, norm 4 +beta=0.95, norm=peak, momentum=0.9$",
+        by_role["embedding"],
     )
     assert sum("direction=polar" in line for line in lines) == 1
 

@@ -5,9 +5,8 @@ decay. The others are what one would pick today, with the settings that their au
 learning rate is what a sweep tunes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from nero import Balanced, Nero, param_groups
 from nero.baselines import Lamb, Madam
 from nero.core.presets import PresetName
 from nero.core.sphere import Sphere
-from nero.layout import hidden_matrices, infer_layouts
+from nero.layout import hidden_matrices
 from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.references import is_reference, resolve
 from nero_lab.engine.task import FINE_GRID, PAPER_GRID
@@ -65,21 +64,8 @@ def _preset(model: nn.Module, lr: float, preset: PresetName, **options: Any) -> 
     return [Nero(model, lr, preset=preset, constraint=constraint, **options)]
 
 
-def _nero_preset(preset: PresetName) -> Build:
-    return lambda model, lr: _preset(model, lr, preset)
-
-
-def _nero_peak(preset: PresetName, hidden: Mapping[str, Any] = MappingProxyType({})) -> Build:
-    """Return a preset with the peak norm; few rows of a table have gradients, so tables forget faster."""
-    table = {"beta": 0.95}
-
-    def build(model: nn.Module, lr: float) -> list[Optimizer]:
-        overrides = {"role=output": table, "role=hidden": dict(hidden)}
-        if any(each.layout.role == "embedding" for each in infer_layouts(model)):
-            overrides["role=embedding"] = table
-        return _preset(model, lr, preset, norm="peak", beta=0.99, overrides=overrides)
-
-    return build
+def _nero_preset(preset: PresetName, **options: Any) -> Build:
+    return lambda model, lr: _preset(model, lr, preset, **options)
 
 
 def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
@@ -190,7 +176,7 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return hidden_matrices(model, outer_layers=outer)
 
 
-_INITIAL = {"constraint": Sphere("initial")}
+_INITIAL = {"role=hidden": {"constraint": Sphere("initial")}}
 _ROWS = (0.01, 0.02, 0.03, 0.06, 0.1)
 _NERO = (0.01, 0.03, 0.06, 0.1, 0.2)
 _ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -225,7 +211,7 @@ OPTIMIZERS: dict[str, Entry] = {
         _nero_preset("rows"),
         0.03,
         _ROWS,
-        "Nero, preset rows: momentum 0.9, embeddings of norm sqrt(dim)",
+        "Nero, preset rows: the peak norm, momentum 0.9, embeddings of norm sqrt(dim)",
     ),
     "nero-polar": Entry(
         _nero_preset("polar"),
@@ -233,23 +219,29 @@ OPTIMIZERS: dict[str, Entry] = {
         _ROWS,
         "Nero, preset polar: the same along polar directions in hidden layers",
     ),
-    "nero-rows-peak": Entry(
-        _nero_peak("rows"), 0.03, _ROWS, "Nero, preset rows with the peak norm"
+    "nero-rows-rms": Entry(
+        _nero_preset("rows", norm="rms", beta=0.999),
+        0.03,
+        _ROWS,
+        "preset rows with the paper's norm",
     ),
-    "nero-polar-peak": Entry(
-        _nero_peak("polar"), 0.03, _ROWS, "Nero, preset polar with the peak norm"
+    "nero-polar-rms": Entry(
+        _nero_preset("polar", norm="rms", beta=0.999),
+        0.03,
+        _ROWS,
+        "preset polar with the paper's norm",
     ),
     "nero-rows-initial": Entry(
-        _nero_peak("rows", _INITIAL),
+        _nero_preset("rows", overrides=_INITIAL),
         0.03,
         _ROWS,
-        "Nero, preset rows with the peak norm, hidden layers of their initial norm",
+        "preset rows, hidden layers at their initial norms",
     ),
     "nero-polar-initial": Entry(
-        _nero_peak("polar", _INITIAL),
+        _nero_preset("polar", overrides=_INITIAL),
         0.03,
         _ROWS,
-        "Nero, preset polar with the peak norm, hidden layers of their initial norm",
+        "preset polar, hidden layers at their initial norms",
     ),
     "nero-regularised": Entry(
         _nero_regularised,

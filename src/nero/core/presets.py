@@ -66,18 +66,25 @@ class Preset(NamedTuple):
         return shortest <= num_steps <= longest
 
 
-_LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim")}}
+# A batch uses few rows of a table, so tables forget their peaks faster. Both betas exceed the momentum, or
+# a single gradient would turn a row by lr at every later step.
+_PEAK = {"norm": "peak", "beta": 0.99}
+_TABLE = {"beta": 0.95}
+_LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim"), **_TABLE}}
 
 PRESETS: dict[PresetName, Preset] = {
     "paper": Preset({"lr": 0.01, "momentum": 0.0, "direction": "gradient"}, {}, slow_lr=1e-4),
     "rows": Preset(
-        {"lr": 0.03, "momentum": 0.9, "direction": "gradient"}, _LARGE_EMBEDDINGS, slow_lr=6e-4
-    ),
-    "polar": Preset(
-        {"lr": 0.03, "momentum": 0.9, "direction": "polar"},
+        {"lr": 0.03, "momentum": 0.9, "direction": "gradient", **_PEAK},
         _LARGE_EMBEDDINGS,
         slow_lr=6e-4,
-        of_outputs={"direction": "gradient"},
+        of_outputs=_TABLE,
+    ),
+    "polar": Preset(
+        {"lr": 0.03, "momentum": 0.9, "direction": "polar", **_PEAK},
+        _LARGE_EMBEDDINGS,
+        slow_lr=6e-4,
+        of_outputs={"direction": "gradient", **_TABLE},
         num_steps=600,
         measured_steps=(300, 3000),
     ),
@@ -90,7 +97,7 @@ def find_preset(name: str) -> Preset:
     Example:
         >>> from nero.core.presets import find_preset
         >>> find_preset("rows").options
-        {'lr': 0.03, 'momentum': 0.9, 'direction': 'gradient'}
+        {'lr': 0.03, 'momentum': 0.9, 'direction': 'gradient', 'norm': 'peak', 'beta': 0.99}
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"preset must be one of {get_args(PresetName)}, not {name!r}")

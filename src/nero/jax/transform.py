@@ -1,6 +1,6 @@
 """Nero as an optax `GradientTransformation`, and the projection that goes before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from nero.core.neurons import Neurons
-from nero.core.presets import PresetName, resolve_options
+from nero.core.neurons import LayoutWarning, Neurons
+from nero.core.presets import PresetName, find_preset, resolve_options
 from nero.core.spec import (
     Hyper,
     Norm,
@@ -65,6 +65,7 @@ def nero(
     gain_penalty: float | Array | None = None,
     maximize: bool | None = None,
     layouts: Layouts | None = None,
+    outputs: Collection[str] | None = None,
 ) -> optax.GradientTransformation:
     """Turn every neuron by an angle, and keep it balanced: [`nero.Nero`][nero.Nero] for optax.
 
@@ -85,6 +86,8 @@ def nero(
         maximize: maximise the objective instead of minimising it.
         layouts: the neurons of every parameter: a tree of `nero.layout.Layout` in the structure of the
             parameters, a mapping by path, or an nnx module. Found from Flax's names by default.
+        outputs: the paths of output layers, such as ``["Dense_1/kernel"]``; ``[]`` if there are none. A
+            preset may have options for them, and a tree of arrays does not show which they are.
 
     Returns:
         A transformation whose ``update`` needs the parameters.
@@ -133,8 +136,8 @@ def nero(
         "gain_penalty": non_negative,
     }
 
-    def hyper_of(role: str | None) -> Hyper:
-        options = resolve_options(preset, given, role=role)
+    def hyper_of(role: str | None, is_output: bool = False) -> Hyper:
+        options = resolve_options(preset, given, role=role, is_output=is_output)
         return Hyper(
             **{name: _read(reader, name, options[name]) for name, reader in numbers.items()},
             norm=norm_name("norm", options["norm"]),
@@ -147,13 +150,21 @@ def nero(
     layouts = find_layouts(layouts) if is_nnx(layouts) else layouts
 
     def plan_for(params: Any) -> dict[str, tuple[Neurons, Hyper]]:
-        found = resolve(params, layouts).items()
-        return {path: (each, hyper_of(each.role).for_neurons(each)) for path, each in found}
+        found = resolve(params, layouts)
+        unknown = sorted({*(outputs or ())} - found.keys())
+        if unknown:
+            raise ValueError(f"outputs has `{unknown[0]}`, but the parameters are {sorted(found)}")
+        return {
+            path: (each, hyper_of(each.role, path in (outputs or ())).for_neurons(each))
+            for path, each in found.items()
+        }
 
     def init(params: Any) -> NeroState:
         if layouts is None:
             find_layouts(params)  # says what is guessed
         plan, leaves = plan_for(params), named_leaves(params)
+        if outputs is None:
+            _warn_without_outputs(preset, given, plan)
         _warn_unbalanced(leaves, plan)
         has_penalty = not isinstance(penalty, Array) and penalty > 0
         if has_penalty and all(neurons.role != "gain" for neurons, _ in plan.values()):
@@ -228,6 +239,20 @@ def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     if value.size != 1:
         raise ValueError(f"{name} must be one number, but has the shape {value.shape}")
     return value
+
+
+def _warn_without_outputs(
+    preset: str, given: dict[str, Any], plan: dict[str, tuple[Neurons, Hyper]]
+) -> None:
+    found = find_preset(preset)
+    layers = [path for path, (neurons, _) in plan.items() if neurons.role == "neuron"]
+    if layers and found.marks_outputs(name for name, value in given.items() if value is not None):
+        told = ", ".join(f"{key}={value!r}" for key, value in found.of_outputs.items())
+        warn_user(
+            f"no output layer is known, which preset={preset!r} would give {told}; pass its path, such as "
+            f"outputs=[{layers[-1]!r}], or outputs=[] if there is none",
+            LayoutWarning,
+        )
 
 
 def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hyper]]) -> None:

@@ -132,10 +132,11 @@ def _warn_of_lost_options(names: Sequence[str], owners: Mapping[str, Group]) -> 
     for name in names[1:]:
         lost = sorted(key for key in first.keys() - own if first[key] != owners[name].get(key))
         if lost:
-            was, now = owners[name].get(lost[0]), first[lost[0]]
+            was = ", ".join(f"{key}={owners[name].get(key)!r}" for key in lost)
+            now = ", ".join(f"{key}={first[key]!r}" for key in lost)
             warn_user(
-                f"`{name}` was saved with {lost[0]}={was!r}, but shares a group with `{names[0]}` here, "
-                f"and goes on with its {lost[0]}={now!r}; build the optimizer as it was built then, with "
+                f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
+                f"and goes on with its {now}; build the optimizer as it was built then, with "
                 "the same preset, overrides and example"
             )
             return

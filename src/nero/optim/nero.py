@@ -72,7 +72,8 @@ class Nero(RelativeOptimizer):
         lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
             AdamW moves every weight by about its rate, which turns a neuron of root-mean-square weight s by
             about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
-        beta: how much of the running norm of gradients stays at a step; 0.999 by default.
+        beta: how much of the running norm of gradients stays at a step; 0.999 unless a preset says
+            otherwise.
         norm: what a gradient is divided by. ``"rms"`` is the paper's running mean square. ``"peak"`` is the
             largest norm so far, forgotten at the rate of ``beta``: then ``lr`` is the largest angle by
             which any neuron turns at a step, even one that was idle for long. ``beta`` must exceed

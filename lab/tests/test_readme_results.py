@@ -112,6 +112,26 @@ def test_the_study_has_the_scores_of_other_tasks(title: str, results: dict[str, 
     assert row(title, STUDY) == cells
 
 
+# Rows of the study's table of norms: the task, how its runs were set, and the digits of a score.
+NORMS = {
+    "GPT, 600 steps: loss": ("shakespeare", "", 2),
+    "GPT with experts: loss": ("shakespeare-moe", "", 2),
+    "small ViT: error in %": ("cifar-vit", "", 1),
+    "ResNet-18: error in %": OTHER_TASKS["ResNet-18 of width 8, CIFAR-10, 780 steps: error in %"],
+    "Multi30k: perplexity": OTHER_TASKS["translation, Multi30k, 630 steps: perplexity"],
+    "WikiText-2: perplexity": OTHER_TASKS["language model, WikiText-2, 860 steps: perplexity"],
+}
+
+
+@pytest.mark.parametrize("title", NORMS)
+def test_the_study_compares_the_norms(title: str, results: dict[str, Results]) -> None:
+    task, variant, digits = NORMS[title]
+    names = ("nero-rows-rms", "nero-rows", "nero-polar-rms", "nero-polar")
+    scores = [results[task].rate(name, 0.03, variant) for name in names]
+    shown = ["not run" if score is None else f"{score.mean:.{digits}f}" for score in scores]
+    assert row(title, STUDY) == shown
+
+
 # Rows of the study's table of rates.
 HELD = {
     "rows, at 0.03": "nero-rows",

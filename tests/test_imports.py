@@ -1,8 +1,9 @@
-"""The rooms depend on each other in one direction only."""
+"""Rooms depend on each other in one direction only, and files never in a cycle."""
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,61 @@ def test_imports_go_downwards():
         for path in [room] if room.is_file() else room.rglob("*.py"):
             upward = imported_rooms(path) - allowed
             assert not upward, f"{path.relative_to(PACKAGE)} imports {upward}, which is above it"
+
+
+def imports_of(path: Path, files: dict[str, Path]) -> set[str]:
+    """Return the modules of ``files`` that a file imports anywhere.
+
+    Imports inside functions and under TYPE_CHECKING count: deferring an import hides a cycle, and does not
+    remove it. Packages do not count as imported by their own submodules.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(PACKAGE)} has a relative import"
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= {name if name in files else str(node.module) for name in submodules}
+    return names & files.keys()
+
+
+def import_cycle(root: Path) -> list[str]:
+    """Return one import cycle below ``root``, or an empty list."""
+    files = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in root.rglob("*.py")
+    }
+    try:
+        TopologicalSorter({name: imports_of(path, files) for name, path in files.items()}).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_import_cycles():
+    assert not import_cycle(PACKAGE.parent)
+
+
+@pytest.mark.parametrize(
+    "deferred",
+    [
+        "import a.first",
+        "from a import first",
+        "from a.first import x",
+        "def f():\n    from a.first import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.first import x",
+    ],
+)
+def test_import_cycles_are_found(tmp_path, deferred):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("from a.first import x\n")
+    (tmp_path / "a" / "first.py").write_text("import a.second\nx = 1\n")
+    second = tmp_path / "a" / "second.py"
+    second.write_text("import torch\n")
+    assert not import_cycle(tmp_path)
+    second.write_text(f"{deferred}\n")
+    assert {*import_cycle(tmp_path)} == {"a.first", "a.second"}
 
 
 def test_the_library_knows_nothing_of_the_lab():

@@ -352,15 +352,15 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-12",
         "src/nero/layout/observation/sightings.py",
-        "    is_later = layer.place > (lookup.looked_up_at or 0)",
-        "    is_later = layer.place >= (lookup.looked_up_at or 0)",
+        "    is_later = layer.layer_number > (lookup.looked_up_at or 0)",
+        "    is_later = layer.layer_number >= (lookup.looked_up_at or 0)",
         ("tests/optim/test_unseen_ties.py",),
     ),
     # Passing example= changes the user's own tensors that a forward pass writes to in place, such as
     # t[0] = 5 or t.fill_(3) on a tensor in a list.
     Mutant(
         "reviewed-layout-13",
-        "src/nero/layout/observation/known.py",
+        "src/nero/layout/observation/values.py",
         "                self._values[tensor] = tensor.detach().cpu().clone()",
         "                self._values[tensor] = tensor.detach().cpu()",
         ("tests/layout/observation/test_forward.py",),

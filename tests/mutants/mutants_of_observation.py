@@ -3,9 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 _ROOM = "src/nero/layout/observation"
-CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, OBSERVER = (
+CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, NOTES = (
     f"{_ROOM}/{name}.py"
-    for name in ("contractions", "functions", "movements", "sightings", "forward", "observer")
+    for name in ("contractions", "functions", "movements", "sightings", "forward", "notes")
 )
 ARRIVAL, GUESS, GROUPS, RECONCILE, INFER, AUTHORITY = (
     f"src/nero/layout/{name}.py"
@@ -45,7 +45,7 @@ MUTANTS = [
     Mutant(
         "observe-keys", CONTRACTIONS, "if right.ndim == 2 or not right.stride(0)", "if True", CASES
     ),
-    Mutant("observe-low-rank", OBSERVER, 'if source.stage == "token" and', "if False and", CASES),
+    Mutant("observe-low-rank", NOTES, 'if source.stage == "token" and', "if False and", CASES),
     Mutant(
         "observe-mask-tokens",
         FUNCTIONS,
@@ -56,13 +56,13 @@ MUTANTS = [
     Mutant(
         "observe-gains-are-no-tokens",
         FUNCTIONS,
-        'name == "mul" and _is_switch(call, place, source)',
+        'name == "mul" and _is_switch(call, position, source)',
         'name == "mul"',
         (*CASES, *IDIOMS),
     ),
     Mutant("observe-own-transpose", FUNCTIONS, "if source.name in mixed", "if False", CASES),
     Mutant("observe-experts", CONTRACTIONS, "if kept <= summed else", "if kept else", CASES),
-    Mutant("observe-constants-weigh-less", SIGHTINGS, "if not each.is_weak", "if each", CASES),
+    Mutant("observe-constants-weigh-less", SIGHTINGS, "if not use.is_weak", "if use", CASES),
     Mutant(
         "observe-offset",
         SIGHTINGS,
@@ -84,7 +84,7 @@ MUTANTS = [
     Mutant(
         "observe-joined",
         MOVEMENTS,
-        "observer.join(moved, call.name) if is_data",
+        "notes.join(moved, call.name) if is_data",
         "moved if is_data",
         CASES,
     ),
@@ -136,7 +136,9 @@ MUTANTS = [
         TIES,
     ),
     Mutant("tie-is-scored", RECONCILE, "if seen.is_scored:", "if False:", TIES),
-    Mutant("tie-is-no-codebook", SIGHTINGS, "is_later and layer", "layer.place and layer", TIES),
+    Mutant(
+        "tie-is-no-codebook", SIGHTINGS, "is_later and layer", "layer.layer_number and layer", TIES
+    ),
     Mutant(
         "tie-of-rows",
         RECONCILE,
@@ -145,7 +147,7 @@ MUTANTS = [
         ENDS,
     ),
     Mutant("tie-is-an-output", RECONCILE, "        is_tied=True,\n", "", TIES),
-    Mutant("tie-of-data-only", OBSERVER, "and self.origin(data).is_data", "", TIES),
+    Mutant("tie-of-data-only", NOTES, "and self.origin(data).is_data", "", TIES),
     Mutant(
         "tie-of-a-whole-pass",
         RECONCILE,
@@ -159,9 +161,9 @@ MUTANTS = [
     Mutant("tie-trusts-an-example", RECONCILE, "is_seen=is_whole)", "is_seen=True)", TIES),
     Mutant("ends-are-outputs", AUTHORITY, "if each.is_end}", "if False}", ENDS),
     Mutant("ends-unreached", AUTHORITY, "(not ends or last.is_end is None)", "not ends", ENDS),
-    Mutant("ends-are-followed", OBSERVER, "end.is_end = False", "pass", ENDS),
-    Mutant("ends-go-on", OBSERVER, "self._ends[tensor] = tuple(ends.values())", "pass", ENDS),
-    Mutant("ends-in-sums", FUNCTIONS, "observer.see_layer(source, sighting, tensor)", "pass", ENDS),
+    Mutant("ends-are-followed", NOTES, "end.is_end = False", "pass", ENDS),
+    Mutant("ends-go-on", NOTES, "self._ends[tensor] = tuple(ends.values())", "pass", ENDS),
+    Mutant("ends-in-sums", FUNCTIONS, "notes.see_layer(source, sighting, tensor)", "pass", ENDS),
     Mutant(
         "ends-in-pairs",
         CONTRACTIONS,
@@ -180,7 +182,7 @@ MUTANTS = [
     Mutant(
         "factors-in-products",
         CONTRACTIONS,
-        "observer.factor(partner), partner)",
+        "notes.factor(partner), partner)",
         "None, partner)",
         FACTORS,
     ),

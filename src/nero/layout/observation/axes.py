@@ -1,7 +1,7 @@
-"""Where the dims of a tensor come from, in terms of the dims of a parameter.
+"""Which dims of a parameter each dim of a tensor walks.
 
-A view may split a dim, merge two, swap them or drop one. `through_view` finds out what it did from strides:
-a dim of length n and stride t of a contiguous tensor walks the addresses between t and n * t.
+A view may split a dim, merge two, swap them or drop one. `through_view` reads that from strides: a dim of
+length n and stride t walks the addresses between t and n * t of a contiguous tensor.
 """
 
 import math
@@ -20,7 +20,7 @@ class Axis(NamedTuple):
 
 
 Axes: TypeAlias = tuple[tuple[Axis, ...], ...]
-"""For each dim of a tensor its stretches, outer first; none where it does not come from the parameter."""
+"""For each dim of a tensor its stretches, outer first; empty if it does not come from the parameter."""
 
 
 def axes_of(shape: Sequence[int]) -> Axes:
@@ -45,12 +45,12 @@ def broadcast(axes: Axes, ndim: int) -> Axes:
 
 
 def resized(axes: Axes, shape: Sequence[int]) -> Axes:
-    """Return the axes of a tensor whose dims were padded, repeated, cut or resampled to ``shape``."""
+    """Return the axes of a tensor whose dims were padded, repeated, sliced or resampled to ``shape``."""
     return tuple(_fit(list(stretches), n) for stretches, n in zip(axes, shape, strict=True))
 
 
 def through_view(axes: Axes, shape: Sequence[int], view: Tensor) -> Axes:
-    """Return the axes of a view, which was taken of a contiguous tensor of this shape.
+    """Return the axes of a view of a contiguous tensor of this shape.
 
     Example:
         >>> from nero.layout.observation.axes import axes_of, dims_of, through_view
@@ -65,20 +65,20 @@ def through_view(axes: Axes, shape: Sequence[int], view: Tensor) -> Axes:
         for axis in reversed(of_dim or (Axis(frozenset(), n),)):
             stretches.append((step, step * axis.size, axis))
             step *= axis.size
-    found = []
+    after = []
     for n, stride in zip(view.shape, view.stride(), strict=True):
         walked: list[Axis] = []
-        if n > 1:  # of an expanded dim, whose stride is zero, nothing is walked
+        if n > 1:  # an expanded dim has stride zero and walks nothing
             for low, high, axis in stretches:
                 first, last = max(low, stride), min(high, stride * n)
                 if last > first and (last // first > 1 or low <= stride < high):
                     walked.insert(0, Axis(axis.dims, max(last // first, 1)))
-        found.append(_fit(walked, n))
-    return tuple(found)
+        after.append(_fit(walked, n))
+    return tuple(after)
 
 
 def _fit(stretches: list[Axis], size: int) -> tuple[Axis, ...]:
-    """Make stretches cover a dim; if they do not add up, one stretch of all their dims does."""
+    """Make stretches cover a dim: merge them into one if their sizes do not multiply to its size."""
     dims = dims_of([tuple(stretches)])
     if size == 1 or not dims:
         return ()

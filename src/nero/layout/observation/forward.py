@@ -1,4 +1,4 @@
-"""One forward pass that computes nothing: torch's fake tensors have shapes and no values."""
+"""One forward pass that computes nothing: fake tensors have shapes but no values."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -13,37 +13,37 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from nero.layout.observation.known import KnownValues
 from nero.layout.observation.observer import Observer
-from nero.layout.observation.sightings import Seen, summarised
+from nero.layout.observation.sightings import Seen, summarize
+from nero.layout.observation.values import ConcreteValues
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one forward pass showed."""
+    """The uses of all parameters in one forward pass."""
 
     seen: Mapping[str, Seen]
-    """For every parameter that was used, how."""
+    """How each parameter was used, if it was."""
     error: str = ""
     """Why the pass stopped before its end; empty if it did not."""
     invented: Mapping[str, int] | None = None
-    """Operations whose outcome depends on values, and how often one was invented for them."""
+    """Operations whose result depends on values, and how often one was invented for them."""
 
 
 def observe(model: nn.Module, example: Any) -> Observation:
-    """Run ``model`` once on fake tensors, and tell how every parameter met the data.
+    """Run ``model`` once on fake tensors, and return how each parameter was used.
 
-    Takes no memory and computes nothing; weights, buffers, gradients and random numbers stay as they are.
+    Allocates and computes nothing; weights, buffers, gradients and random states stay as they are.
 
     Args:
         model: the model, before it is sharded.
         example: what the model is called with: a tensor, a tuple of arguments, a mapping of keywords, or a
-            function that takes the model and calls it. Shapes and dtypes matter, and of small tensors of
-            integers the values. Of a batch such as ``(inputs, labels)`` the first part is taken if the
-            model does not take them all.
+            function that takes the model and calls it. Only shapes and dtypes matter, and the values of
+            small integer tensors. For a batch such as ``(inputs, labels)`` that the model cannot be called
+            with, the first part is used.
 
     Note:
-        A parameter is not seen if the example does not reach it. A failed pass keeps what it saw.
+        Parameters that the example does not reach are missing. A failed pass keeps everything seen before.
 
     Example:
         >>> from nero.layout.observation import observe
@@ -63,21 +63,22 @@ def observe(model: nn.Module, example: Any) -> Observation:
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_mode:
         fakes = {name: _fake(tensor, device) for name, tensor in tensors.items()}
-    # Some modules keep a parameter elsewhere too, such as in a list: then it is met as it is.
+    # Some modules also keep a parameter in a list, where it is not replaced by its stand-in.
     both = {name: [param, fakes[name]] for name, param in params.items()}
     observer = Observer(both)
     for name, buffer in model.named_buffers():
-        observer.known.put_integers(fakes[name], buffer)
+        observer.values.put_integers(fakes[name], buffer)
     with fake_mode:
-        run = _runner(model, example, device, observer.known)
+        run = _runner(model, example, device, observer.values)
     hook = model.register_forward_pre_hook(
-        lambda _, args, kwargs: observer.mark((args, kwargs), (), is_data=True), with_kwargs=True
+        lambda _, args, kwargs: observer.notes.mark((args, kwargs), (), is_data=True),
+        with_kwargs=True,
     )
     error = ""
     try:
         with (
             _unchanged(model),
-            _fake_attributes(model, fake_mode, device, observer.known),
+            _fake_attributes(model, fake_mode, device, observer.values),
             torch.no_grad(),
             _decomposed(),
             _Constants(),
@@ -91,29 +92,29 @@ def observe(model: nn.Module, example: Any) -> Observation:
     finally:
         hook.remove()
     seen = {
-        name: summarised(sightings, params[name].shape)
-        for name, sightings in observer.sightings.items()
+        name: summarize(sightings, params[name].shape)
+        for name, sightings in observer.notes.sightings.items()
         if sightings
     }
     return Observation(seen, error, dict(observer.invented))
 
 
 def _fake(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a stand-in, made inside the fake mode: plain, also where the tensor is sharded."""
+    """Return a plain stand-in, even for a sharded tensor; call it inside the fake mode."""
     if tensor.layout != torch.strided:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
 def _runner(
-    model: nn.Module, example: Any, device: torch.device, known: KnownValues
+    model: nn.Module, example: Any, device: torch.device, values: ConcreteValues
 ) -> Callable[[], object]:
-    """Return what runs the model on a stand-in of the example."""
+    """Return a function that runs the model on a stand-in of the example."""
     if callable(example):
         return lambda: example(model)
     example = dict(example) if isinstance(example, Mapping) else example
     fake = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
-    known.put_integers(fake, example)
+    values.put_integers(fake, example)
     args, kwargs = _arguments(model, fake)
     return lambda: model(*args, **kwargs)
 
@@ -132,7 +133,7 @@ def _arguments(model: nn.Module, example: Any) -> tuple[tuple[Any, ...], dict[st
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Put back the attributes of modules, which may have kept a fake tensor for the next pass."""
+    """Restore the modules' attributes, since a module may have cached a fake tensor."""
     kept = [(module, dict(vars(module))) for module in model.modules()]
     try:
         yield
@@ -144,22 +145,22 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _fake_attributes(
-    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, known: KnownValues
+    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, values: ConcreteValues
 ) -> Iterator[None]:
-    """Replace tensors that are plain attributes: fake mode would write to them."""
+    """Replace tensors that are plain attributes, which fake mode would write to."""
     for module in model.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
                 with fake_mode:
                     vars(module)[name] = _fake(value, device)
-                known.put_integers(vars(module)[name], value)
+                values.put_integers(vars(module)[name], value)
     yield
 
 
 class _Constants(TorchFunctionMode):
-    """Keeps the values of constants.
+    """Keeps the values of constants made by ``torch.tensor``.
 
-    ``torch.tensor`` forgets them on the meta device, and reads fake numbers behind the observer's back.
+    It drops them on the meta device, and reads fake numbers without dispatching to the observer.
     """
 
     def __torch_function__(
@@ -178,7 +179,7 @@ class _Constants(TorchFunctionMode):
 
 @contextmanager
 def _decomposed() -> Iterator[None]:
-    """Let attention and recurrent layers run as the operations that they are made of."""
+    """Decompose attention and recurrent layers into simple operations."""
     fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     torch._C._set_mkldnn_enabled(False)

@@ -1,39 +1,41 @@
-"""What each operation of torch does to the parameters inside its inputs.
+"""How each torch operation treats the parameters inside its arguments.
 
-Contracted dims are fan-in, a factor is a gain, a term is a bias, a gathered table is an embedding. What
-is added to data, or stands beside it, is followed to the first contraction or norm, which shows its
-vectors; if a softmax comes first, it was a bias of logits.
+Contracted dims are fan-in, a factor is a gain, a term is a bias, a gathered table is an embedding. A
+parameter that is added to data, or concatenated with it, is followed to the first contraction or norm,
+which shows its vectors; if a softmax comes first, it was a bias of logits.
 """
 
 import torch
 
-from nero.layout.observation import contractions  # noqa: F401  (it fills the table of handlers)
-from nero.layout.observation.functions import follow_pointwise
-from nero.layout.observation.handlers import HANDLERS
-from nero.layout.observation.movements import VIEW_COPIES, follow_view
-from nero.layout.observation.observer import Call, Observer
+from nero.layout.observation.contractions import CONTRACTIONS
+from nero.layout.observation.functions import FUNCTIONS, follow_pointwise
+from nero.layout.observation.movements import MOVEMENTS, follow_view
+from nero.layout.observation.notes import Call, Handler, Notes
+
+HANDLERS: dict[str, Handler] = {**CONTRACTIONS, **FUNCTIONS, **MOVEMENTS}
+"""From an operation's name, without the underscore of in-place variants, to its handler."""
 
 
-def follow(observer: Observer, call: Call, is_data: bool) -> None:
-    """Follow the parameters in the inputs of an operation into its outcome.
+def follow(notes: Notes, call: Call, is_data: bool) -> None:
+    """Follow the parameters in an operation's arguments into its result.
 
     Args:
-        observer: what has been seen so far.
+        notes: everything seen so far.
         call: the operation.
-        is_data: whether any input depends on the example.
+        is_data: whether any argument depends on the example.
     """
     handler = HANDLERS.get(call.name)
-    if handler is None and (call.func.is_view or call.name in VIEW_COPIES):
+    if handler is None and call.func.is_view:
         handler = follow_view
     if handler is None and torch.Tag.pointwise in call.func.tags:
         handler = follow_pointwise
-    (handler or _unknown)(observer, call, is_data)
+    (handler or _unknown)(notes, call, is_data)
 
 
-def _unknown(observer: Observer, call: Call, is_data: bool) -> None:
+def _unknown(notes: Notes, call: Call, is_data: bool) -> None:
     for tensor in call.tensors:
-        for source in observer.sources(tensor):
-            if source.stage == "weight":  # of a row that was gathered we know that already
+        for source in notes.sources(tensor):
+            if source.stage == "weight":  # gathered rows have a sighting already
                 operation = f"{call.name}, which is not followed"
-                observer.see(source, "other", operation, is_weak=True)
-    observer.mark(call.out, (), is_data=True)
+                notes.see(source, "other", operation, is_weak=True)
+    notes.mark(call.out, (), is_data=True)

@@ -1,8 +1,8 @@
-"""Values that are known though tensors are fake: integers of the example, and what follows from them.
+"""Concrete values of some fake tensors: the example's integers, and everything computed from them.
 
-How many patches an image has, or which tokens stand for one, decides the shapes that a forward pass meets.
-Such numbers are few and small, so they are carried along: an operation all of whose inputs are known is
-computed for real as well.
+The number of patches in an image, or the tokens that stand for one, decide the shapes in a forward pass.
+Such numbers are few and small, so an operation whose arguments all have concrete values is computed on
+them as well.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ _CONSTANTS = ("arange", "zeros", "ones", "full", "eye", "linspace", "scalar_tens
 _GROWING = (*_CONSTANTS, "repeat", "expand", "constant_pad_nd", "one_hot", "new_zeros", "new_full")
 
 
-class KnownValues:
-    """The values of some fake tensors."""
+class ConcreteValues:
+    """The concrete values of some fake tensors."""
 
     def __init__(self) -> None:
         self._values: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
-        self._overwritten: dict[int, Any] = {}  # storages, kept so that no other takes their place
+        self._overwritten: dict[int, Any] = {}  # storages, kept alive so that no address is reused
 
     def get(self, tensor: object) -> Tensor | None:
-        """Return the value of a tensor, if it is known."""
+        """Return a tensor's value, or ``None``."""
         if not isinstance(tensor, Tensor):
             return None
         value = self._values.get(tensor) if isinstance(tensor, FakeTensor) else self._copied(tensor)
@@ -35,7 +35,7 @@ class KnownValues:
         return None if is_stale else value
 
     def _copied(self, tensor: Tensor) -> Tensor | None:
-        """Return a copy of a tensor that is not fake, so that nothing of the user's is written to."""
+        """Return a copy of a real tensor, so that the user's own is never written to."""
         if tensor.is_meta or tensor.numel() > MAX_NUMEL or isinstance(tensor, torch.nn.Parameter):
             return None
         if tensor not in self._values:
@@ -61,15 +61,15 @@ class KnownValues:
                 self.put(tensor, value)
 
     def num_nonzero(self, tensor: Tensor) -> int | None:
-        """Return how many entries of a tensor are not zero, if that is known."""
+        """Return the number of nonzero elements, or ``None`` if the values are not known."""
         value = self.get(tensor)
         if value is None:
             return None
         with unset_fake_temporarily():
             return int(value.count_nonzero())
 
-    def outcome(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Return what an operation comes to, or ``None`` if that is not known."""
+    def compute(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Return an operation's result, or ``None`` if an argument has no concrete value."""
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         values = [self.get(tensor) for tensor in tensors]
         if any(value is None for value in values):
@@ -96,7 +96,7 @@ class KnownValues:
 
 
 def _is_small(arguments: Any) -> bool:
-    """Whether no number among the arguments asks for something large."""
+    """Whether no number among the arguments asks for a large tensor."""
     numbers = [n for n in tree_leaves(arguments) if isinstance(n, int | float)]
     return all(abs(n) <= MAX_NUMEL for n in numbers)
 

@@ -289,7 +289,7 @@ MUTANTS = [
     # forgotten and the weights are projected along dims that may be wrong.
     Mutant(
         "reviewed-layout-05",
-        "src/nero/layout/infer.py",
+        "src/nero/layout/owners.py",
         "            conflict=first.conflict\n            if layout",
         '            conflict=""\n            if layout',
         AUTHORITY,

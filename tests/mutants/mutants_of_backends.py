@@ -498,7 +498,7 @@ MUTANTS = [
     ),
     Mutant(
         "polar-outputs",
-        "src/nero/layout/infer.py",
+        "src/nero/layout/owners.py",
         "is_tied=first.is_tied or is_layer,",
         "is_tied=first.is_tied,",
         POLAR,

@@ -7,7 +7,6 @@ SPHERE, ROUNDING = "src/nero/core/sphere.py", "src/nero/core/rounding.py"
 AVERAGE = "src/nero/core/average.py"
 BASE, NERO, CHECKPOINT = (f"src/nero/optim/{name}.py" for name in ("base", "nero", "checkpoint"))
 FLATTENED = "src/nero/optim/flattened.py"
-INFER, GROUPS = "src/nero/layout/infer.py", "src/nero/layout/groups.py"
 
 LAWS = ("tests/layout/test_layout_laws.py",)
 VECTORS = ("tests/reference/test_vectors.py", "-k", "test_nero_passes and plain")

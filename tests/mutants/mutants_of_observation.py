@@ -7,9 +7,9 @@ CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, NOTES = (
     f"{_ROOM}/{name}.py"
     for name in ("contractions", "functions", "movements", "sightings", "forward", "notes")
 )
-ARRIVAL, GUESS, GROUPS, RECONCILE, INFER, AUTHORITY = (
+ARRIVAL, GUESS, GROUPS, RECONCILE, OWNERS, AUTHORITY = (
     f"src/nero/layout/{name}.py"
-    for name in ("arrival", "guess", "groups", "reconcile", "infer", "authority")
+    for name in ("arrival", "guess", "groups", "reconcile", "owners", "authority")
 )
 CHECKS = "src/nero/optim/checks.py"
 
@@ -112,7 +112,7 @@ MUTANTS = [
     Mutant("guess-layers-of-tokens", GUESS, "not {*words} & _OF_TOKENS", "True", GUESSES),
     Mutant("guess-a-query-beside-a-key", GUESS, "and not is_layer", "", GUESSES),
     Mutant("guess-says-its-doubts", GROUPS, " or each.is_doubtful", "", GUESSES),
-    Mutant("guess-generators", INFER, "isinstance(each, _Orthogonal)", "False", GUESSES),
+    Mutant("guess-generators", OWNERS, "isinstance(part, _Orthogonal)", "False", GUESSES),
     Mutant("guess-norms-at-zero", GUESS, "if constant_value(param) == 0:", "if False:", GUESSES),
     Mutant(
         "reconcile-seeing-beats-guessing",
@@ -237,7 +237,7 @@ MUTANTS = [
         MARKED,
     ),
     Mutant("mark-warns", ARRIVAL, "    warn_of_guesses(everything)\n", "", ARRIVALS),
-    Mutant("arrive-left-out", INFER, "if param not in yielded:", "if False:", ARRIVALS),
+    Mutant("arrive-left-out", OWNERS, "if param not in yielded:", "if False:", ARRIVALS),
     Mutant(
         "arrive-exactly",
         ARRIVAL,

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 from torch import nn
 from transformers import PreTrainedModel
 
-from nero.layout import infer_layouts
-from nero.layout.infer import NamedLayout
+from nero.layout import NamedLayout, infer_layouts
 from nero.layout.observation import observe
 from nero.layout.observation.sightings import Seen
 from nero.layout.reconcile import same_neurons

@@ -20,7 +20,7 @@ from nero.layout.authority import infer_layouts
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
 from nero.layout.hidden import hidden_matrices
-from nero.layout.infer import NamedLayout
+from nero.layout.named import NamedLayout
 from nero.layout.registry import register_layout
 
 __all__ = [

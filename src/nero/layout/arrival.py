@@ -12,8 +12,9 @@ from nero.core.warn import warn_user
 from nero.layout.authority import infer_layouts, settled_layouts
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
-from nero.layout.infer import NamedLayout, stated_layouts
 from nero.layout.marks import Mark, forget_marks, leave_mark, mark_of, new_mark
+from nero.layout.named import NamedLayout
+from nero.layout.owners import stated_layouts
 
 
 def model_of(params: object) -> nn.Module | None:

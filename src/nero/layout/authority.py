@@ -20,8 +20,9 @@ from typing import Any
 
 from torch import nn
 
-from nero.layout.infer import NamedLayout, stated_layouts
 from nero.layout.marks import Mark, mark_of
+from nero.layout.named import NamedLayout
+from nero.layout.owners import stated_layouts
 from nero.layout.reconcile import reconciled
 
 
@@ -98,7 +99,7 @@ def _with_outputs(found: Sequence[NamedLayout]) -> list[NamedLayout]:
     """
     layers = [each for each in found if each.layout.role == "neuron"]
     ends = {each.param for each in layers if each.is_end}
-    last = max(layers, key=lambda each: each.place, default=None)
+    last = max(layers, key=lambda each: each.registered_at, default=None)
     if last is not None and (not ends or last.is_end is None):
         ends.add(last.param)
     return [replace(each, is_output=each.is_tied or each.param in ends) for each in found]

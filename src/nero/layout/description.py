@@ -12,7 +12,7 @@ from nero.core.presets import PresetName, find_preset, read_rate, resolve_option
 from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
 from nero.layout.groups import Overrides, resolve
-from nero.layout.infer import NamedLayout
+from nero.layout.named import NamedLayout
 from nero.tables import aligned
 
 # Options of the optimiser on which nothing here depends.

@@ -11,7 +11,7 @@ from torch import nn
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, LayoutWarning, layout_from_options
 from nero.core.warn import warn_user
 from nero.layout.authority import infer_layouts
-from nero.layout.infer import NamedLayout
+from nero.layout.named import NamedLayout
 
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern, or of a role, and group options."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from nero.core.neurons import Layout
-from nero.layout.infer import Authority, NamedLayout
+from nero.layout.named import Authority, NamedLayout
 
 _NAME = "_nero_mark"
 _BY = "stated_by"

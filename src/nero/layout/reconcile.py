@@ -8,7 +8,7 @@ from torch import nn
 
 from nero.core.neurons import BIAS, EMBEDDING, Layout, LayoutWarning
 from nero.core.warn import warn_user
-from nero.layout.infer import NamedLayout, decide_by_override, in_words
+from nero.layout.named import NamedLayout, decide_by_override, in_words
 from nero.layout.observation import Observation, observe
 from nero.layout.observation.sightings import Seen
 

@@ -1,0 +1,185 @@
+"""The layouts that modules state for the parameters they own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrizations import _Orthogonal, _SpectralNorm, _WeightNorm
+from torch.nn.utils.parametrize import ParametrizationList
+
+import nero.layout.huggingface
+import nero.layout.modules  # noqa: F401  (they fill the registry)
+from nero.core.arguments import kind_of
+from nero.core.neurons import GAIN, OTHER, Layout, LayoutError
+from nero.layout.guess import guess_biases, guess_layout
+from nero.layout.named import Authority, NamedLayout, decide_by_override, in_words
+from nero.layout.registry import find_rule, shown_name
+
+
+class _Answer(NamedTuple):
+    """An owner's statement about a parameter."""
+
+    layout: Layout
+    reason: str
+    is_guess: bool = False
+    is_doubtful: bool = False
+
+
+def stated_layouts(model: nn.Module) -> list[NamedLayout]:
+    """Return the layout that modules state for every parameter of ``model.parameters()``.
+
+    Modules that tie a parameter must agree on its dims. Its first owner gives the role, except that an
+    embedding that is a layer of neurons as well is one of neurons.
+
+    Example:
+        >>> from nero.layout.owners import stated_layouts
+        >>> [(named.name, named.authority) for named in stated_layouts(nn.Linear(4, 3))]
+        [('weight', 'rule'), ('bias', 'rule')]
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, not {kind_of(model)}: layouts are found from modules, so "
+            "pass an instance of the model itself, not its class or its parameters"
+        )
+    yielded = _yielded(model)
+    stated: dict[nn.Parameter, NamedLayout] = {}
+    for position, (name, param, answer) in enumerate(_walk(model)):
+        layout, reason, is_guess, is_doubtful = answer
+        if param not in yielded:
+            continue  # parameters() leaves it out, for example in a frozen backbone
+        first = stated.get(param)
+        if first is None:
+            by: Authority = "guess" if is_guess else "rule"
+            stated[param] = NamedLayout(
+                *(name, param, layout, reason),
+                authority=by,
+                is_doubtful=is_doubtful,
+                registered_at=position,
+            )
+            continue
+        is_layer = {first.layout.role, layout.role} == {"embedding", "neuron"}
+        stated[param] = replace(
+            first,
+            layout=replace(first.layout, role="neuron") if is_layer else first.layout,
+            authority="guess" if first.is_guess and is_guess else "tie",
+            registered_at=position,
+            is_tied=first.is_tied or is_layer,
+            reason=f"{first.reason}; tied to {name}",
+            other_names=(*first.other_names, name),
+            conflict=first.conflict
+            if layout.has_dims_of(first.layout)
+            else _conflict(first, name, layout, reason),
+        )
+    return list(stated.values())
+
+
+def _yielded(model: nn.Module) -> set[Tensor]:
+    """Return the parameters of ``model.parameters()``; some models override it to leave out frozen ones."""
+    yielded = [*model.parameters()]
+    for item in yielded:
+        if not isinstance(item, Tensor):
+            raise TypeError(
+                f"{type(model).__name__}.parameters() yields {kind_of(item)}, which is no parameter: call "
+                "nero.annotate on the modules inside, and pass what it yields"
+            )
+    return set(yielded)
+
+
+def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str:
+    return (
+        f"`{first.name}` and `{name}` are one tied parameter, but {first.reason} says "
+        f"{in_words(first.layout)} and {reason} says {in_words(layout)}; {decide_by_override(first.name)}"
+    )
+
+
+def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Answer]]:
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        for local_name, param in _own_parameters(module):
+            name = f"{path}.{local_name}" if path else local_name
+            if isinstance(param, UninitializedParameter):
+                raise LayoutError(
+                    f"`{name}` has no shape yet: run the model once before building the optimizer"
+                )
+            if isinstance(module, ParametrizationList):
+                owner_path, _, tensor_name = path.rpartition("parametrizations.")
+                owner = modules[owner_path.rstrip(".")]
+                answer = _parametrised(owner, module, tensor_name, local_name, param)
+            else:
+                answer = _table_of_biases(path, param, _owned(module, local_name, param, path))
+            yield name, param, answer
+
+
+def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    # A class may override it to leave some out; torch respects that only for the model itself.
+    return nn.Module.named_parameters(module, recurse=False, remove_duplicate=False)
+
+
+def _table_of_biases(path: str, param: nn.Parameter, answer: _Answer) -> _Answer:
+    if answer.layout.role != "embedding" or answer.is_guess:
+        return answer
+    guess = guess_biases(param.shape, path.rpartition(".")[2])
+    if guess is None:
+        return answer
+    layout, why, is_doubtful = guess
+    return _Answer(layout, f"{answer.reason}; {why}", is_guess=is_doubtful, is_doubtful=is_doubtful)
+
+
+def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Answer:
+    rule = find_rule(module, name)
+    if rule is not None:
+        return _Answer(*rule)
+    return _reparametrised_by_hook(module, name) or _unknown(module, name, param, path)
+
+
+def _reparametrised_by_hook(module: nn.Module, name: str) -> _Answer | None:
+    # torch.nn.utils.weight_norm leaves weight_g and weight_v, spectral_norm and prune weight_orig.
+    base, _, suffix = name.rpartition("_")
+    rule = find_rule(module, base) if base else None
+    if rule is None or suffix not in ("g", "v", "orig"):
+        return None
+    layout, owner = rule
+    if suffix == "g":
+        return _Answer(GAIN, f"{owner} with weight norm: the length of {base}")
+    return _Answer(layout, f"{owner}, behind a reparametrised {base}")
+
+
+def _parametrised(
+    owner: nn.Module,
+    parametrization: ParametrizationList,
+    tensor_name: str,
+    name: str,
+    param: nn.Parameter,
+) -> _Answer:
+    cls = shown_name(owner)
+    if any(isinstance(part, _Orthogonal) for part in parametrization):
+        return _Answer(
+            OTHER, f"{cls}: it generates the orthogonal {tensor_name}, so no row is a neuron"
+        )
+    if name == "original0" and isinstance(parametrization[0], _WeightNorm):
+        return _Answer(GAIN, f"{cls} with weight norm: the length of {tensor_name}")
+    answer = _owned(owner, tensor_name, param)
+    if isinstance(parametrization[0], _WeightNorm) or all(
+        isinstance(part, _SpectralNorm) for part in parametrization
+    ):
+        return answer._replace(reason=f"{answer.reason}, behind a parametrised {tensor_name}")
+    if answer.layout.neuron_dims is None:
+        return answer
+    # The original may be the weight itself, as with a mask, or generate it, as for a symmetric weight.
+    made_by = shown_name(parametrization[0])
+    why = f"{made_by} makes the {tensor_name} of {cls} from it; in doubt every element stands alone"
+    return _Answer(OTHER, why, is_guess=True, is_doubtful=True)
+
+
+def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _Answer:
+    """Guess the layout for a module that nobody registered, and say so in the reason."""
+    cls = shown_name(module)
+    # Hugging Face marks experts that are stored as (expert, in, out).
+    is_transposed = getattr(module, "is_transposed", None) is True
+    guess = guess_layout(
+        param, name, cls, path=path, siblings=module._parameters, is_transposed=is_transposed
+    )
+    reason = f"{cls} is not registered; {guess.reason}"
+    return _Answer(guess.layout, reason, is_guess=True, is_doubtful=guess.is_doubtful)

@@ -263,8 +263,8 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-02",
         "src/nero/layout/arrival.py",
-        "    return {each.param: (each.layout, _known(each.param)[1]) for each in found}",
-        "    return {each.param: (each.layout, False) for each in found}",
+        "    return {named.param: (named.layout, _stored(named.param)[1]) for named in layouts}",
+        "    return {named.param: (named.layout, False) for named in layouts}",
         POLAR,
     ),
     # After annotate(model, example=...), Nero(model) thinks modules say something else now and forgets
@@ -273,7 +273,7 @@ MUTANTS = [
         "reviewed-layout-03",
         "src/nero/layout/marks.py",
         "        (stated.layout, stated.authority),",
-        "        (found.layout, found.authority),",
+        "        (named.layout, named.authority),",
         AUTHORITY,
     ),
     # A layout that the user gave by override to annotate loses against the registered rule when the
@@ -281,8 +281,8 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-04",
         "src/nero/layout/groups.py",
-        '            found, layout=layout, reason=f"override {pattern!r}", conflict="", authority="override"\n',
-        '            found, layout=layout, reason=f"override {pattern!r}", conflict=""\n',
+        '            named, layout=layout, reason=f"override {pattern!r}", conflict="", authority="override"\n',
+        '            named, layout=layout, reason=f"override {pattern!r}", conflict=""\n',
         AUTHORITY,
     ),
     # If three modules tie a parameter and only the second disagrees on its neurons, the conflict is
@@ -299,16 +299,16 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-06",
         "src/nero/layout/reconcile.py",
-        "    if is_whole and (seen.is_layer or seen.ends):",
-        "    if seen.is_layer or seen.ends:",
+        "    if is_whole:\n        named, use = with_end(named, seen), use_as_output(named, seen)",
+        "    named = with_end(named, seen)\n    if is_whole:\n        use = use_as_output(named, seen)",
         OUTPUTS,
     ),
     # A table that is looked up and also ends the model as probs @ table (a soft lookup, no logits) is
     # taken for an output layer, and loses its role of an embedding.
     Mutant(
         "reviewed-layout-07",
-        "src/nero/layout/reconcile.py",
-        "    if any(same_neurons(EMBEDDING, end, shape) for end in seen.ends):",
+        "src/nero/layout/outputs.py",
+        "    if any(same_neurons(EMBEDDING, end, named.param.shape) for end in seen.ends):",
         "    if seen.ends:",
         OUTPUTS,
     ),
@@ -344,8 +344,8 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-11",
         "src/nero/layout/description.py",
-        '        is_output = bool(own.pop("is_output", False))',
-        '        is_output = not own.pop("is_output", True)',
+        "        own, is_output = without_mark(marked)\n",
+        "        own, is_output = without_mark(marked)[0], False\n",
         OPTIONS,
     ),
     # A codebook that is scored and then read (vector quantisation) is taken for an output layer.

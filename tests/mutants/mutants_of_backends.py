@@ -498,9 +498,9 @@ MUTANTS = [
     ),
     Mutant(
         "polar-outputs",
-        "src/nero/layout/owners.py",
-        "is_tied=first.is_tied or is_layer,",
-        "is_tied=first.is_tied,",
+        "src/nero/layout/outputs.py",
+        "return _as_tied(named) if is_output else named",
+        "return replace(_as_tied(named), is_tied=False) if is_output else named",
         POLAR,
     ),
     Mutant(

@@ -7,9 +7,9 @@ CONTRACTIONS, FUNCTIONS, MOVEMENTS, SIGHTINGS, FORWARD, NOTES = (
     f"{_ROOM}/{name}.py"
     for name in ("contractions", "functions", "movements", "sightings", "forward", "notes")
 )
-ARRIVAL, GUESS, GROUPS, RECONCILE, OWNERS, AUTHORITY = (
+ARRIVAL, GUESS, GROUPS, RECONCILE, OWNERS, INFER, OUTPUTS = (
     f"src/nero/layout/{name}.py"
-    for name in ("arrival", "guess", "groups", "reconcile", "owners", "authority")
+    for name in ("arrival", "guess", "groups", "reconcile", "owners", "infer", "outputs")
 )
 CHECKS = "src/nero/optim/checks.py"
 
@@ -102,8 +102,8 @@ MUTANTS = [
     Mutant(
         "arrive-parts",
         ARRIVAL,
-        "known[param] if param in known else",
-        "None if param in known else",
+        "of_model[param] if param in of_model else",
+        "None if param in of_model else",
         ARRIVALS,
     ),
     Mutant(
@@ -111,42 +111,42 @@ MUTANTS = [
     ),
     Mutant("guess-layers-of-tokens", GUESS, "not {*words} & _OF_TOKENS", "True", GUESSES),
     Mutant("guess-a-query-beside-a-key", GUESS, "and not is_layer", "", GUESSES),
-    Mutant("guess-says-its-doubts", GROUPS, " or each.is_doubtful", "", GUESSES),
+    Mutant("guess-says-its-doubts", GROUPS, " or named.is_doubtful", "", GUESSES),
     Mutant("guess-generators", OWNERS, "isinstance(part, _Orthogonal)", "False", GUESSES),
     Mutant("guess-norms-at-zero", GUESS, "if constant_value(param) == 0:", "if False:", GUESSES),
     Mutant(
         "reconcile-seeing-beats-guessing",
         RECONCILE,
-        "replace(each, layout=layout, reason",
-        "replace(each, reason",
+        "replace(named, layout=layout, reason=reason, auth",
+        "replace(named, reason=reason, auth",
         PASSES,
     ),
     Mutant(
         "reconcile-registered-stays",
         RECONCILE,
-        "    return each, seen\n",
-        "    return replace(each, layout=layout), seen\n",
+        "    return named, seen\n",
+        "    return replace(named, layout=layout), seen\n",
         PASSES,
     ),
     Mutant(
         "tie-seen-of-guesses",
         RECONCILE,
-        "(_as_output(known, use) if use else known)",
-        "known",
+        "\n        return as_output(named, use), None\n    if any",
+        "\n        return named, None\n    if any",
         TIES,
     ),
-    Mutant("tie-is-scored", RECONCILE, "if seen.is_scored:", "if False:", TIES),
+    Mutant("tie-is-scored", OUTPUTS, "if seen.is_scored:", "if False:", TIES),
     Mutant(
         "tie-is-no-codebook", SIGHTINGS, "is_later and layer", "layer.layer_number and layer", TIES
     ),
     Mutant(
         "tie-of-rows",
-        RECONCILE,
-        "any(same_neurons(EMBEDDING, end, shape) for end in seen.ends)",
+        OUTPUTS,
+        "any(same_neurons(EMBEDDING, end, named.param.shape) for end in seen.ends)",
         "seen.ends",
         ENDS,
     ),
-    Mutant("tie-is-an-output", RECONCILE, "        is_tied=True,\n", "", TIES),
+    Mutant("tie-is-an-output", OUTPUTS, ", is_tied=True)", ")", TIES),
     Mutant("tie-of-data-only", NOTES, "and self.origin(data).is_data", "", TIES),
     Mutant(
         "tie-of-a-whole-pass",
@@ -159,8 +159,8 @@ MUTANTS = [
     Mutant("tie-knows-a-value", CHECKS, "or (last.num_neurons == 1 and", "or (False and", TIES),
     Mutant("tie-knows-a-reader", CHECKS, "or (last.fan_in == rows and", "or (False and", TIES),
     Mutant("tie-trusts-an-example", RECONCILE, "is_seen=is_whole)", "is_seen=True)", TIES),
-    Mutant("ends-are-outputs", AUTHORITY, "if each.is_end}", "if False}", ENDS),
-    Mutant("ends-unreached", AUTHORITY, "(not ends or last.is_end is None)", "not ends", ENDS),
+    Mutant("ends-are-outputs", OUTPUTS, "if named.is_end}", "if False}", ENDS),
+    Mutant("ends-unreached", OUTPUTS, "(not ends or last.is_end is None)", "not ends", ENDS),
     Mutant("ends-are-followed", NOTES, "end.is_end = False", "pass", ENDS),
     Mutant("ends-go-on", NOTES, "self._ends[tensor] = tuple(ends.values())", "pass", ENDS),
     Mutant("ends-in-sums", FUNCTIONS, "notes.see_layer(source, sighting, tensor)", "pass", ENDS),
@@ -193,7 +193,7 @@ MUTANTS = [
         "elif False",
         FACTORS,
     ),
-    Mutant("factors-that-are-read", RECONCILE, "if seen.meets_rows else", "if False else", FACTORS),
+    Mutant("factors-that-are-read", OUTPUTS, "if seen.meets_rows else", "if False else", FACTORS),
     Mutant(
         "factors-alone",
         CHECKS,
@@ -203,40 +203,46 @@ MUTANTS = [
     ),
     Mutant(
         "mark-of-the-user",
-        AUTHORITY,
-        'is_word = mark.authority == "override"',
-        "is_word = False",
+        INFER,
+        'is_override = mark.authority == "override"',
+        "is_override = False",
         MARKED,
     ),
     Mutant(
         "mark-of-a-pass",
-        AUTHORITY,
+        INFER,
         'mark.authority == "observation" and is_watched',
         "False",
         MARKED,
     ),
     Mutant(
         "mark-of-old-modules",
-        AUTHORITY,
-        " and mark.stated == (each.layout, each.authority)",
+        INFER,
+        " and mark.stated == (named.layout, named.authority)",
         "",
         MARKED,
     ),
     Mutant(
         "mark-and-guess",
-        AUTHORITY,
-        "is_more_than_a_guess = each.is_guess and",
+        INFER,
+        "is_more_than_a_guess = named.is_guess and",
         "is_more_than_a_guess =",
         MARKED,
     ),
     Mutant(
         "mark-of-the-whole",
-        AUTHORITY,
+        INFER,
         "mark.is_end if all(watched) else None",
         "mark.is_end",
         MARKED,
     ),
-    Mutant("mark-warns", ARRIVAL, "    warn_of_guesses(everything)\n", "", ARRIVALS),
+    Mutant(
+        "mark-warns",
+        ARRIVAL,
+        "    warn_of_guesses(layouts)\n    for param",
+        "    for param",
+        ARRIVALS,
+    ),
     Mutant("arrive-left-out", OWNERS, "if param not in yielded:", "if False:", ARRIVALS),
     Mutant(
         "arrive-exactly",

@@ -8,8 +8,7 @@ from transformers import PreTrainedModel
 
 from nero.layout import NamedLayout, infer_layouts
 from nero.layout.observation import observe
-from nero.layout.observation.sightings import Seen
-from nero.layout.reconcile import same_neurons
+from nero.layout.observation.sightings import Seen, same_neurons
 from tests.zoo.builder import build
 from tests.zoo.catalogue import Entry
 from tests.zoo.inputs import parts, variants

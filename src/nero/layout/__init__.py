@@ -1,4 +1,4 @@
-"""Which dims of each parameter are one neuron's fan-in, found from the module that owns it."""
+"""Which dims of each parameter are one neuron's fan-in, and why."""
 
 from nero.core.neurons import (
     BIAS,
@@ -16,10 +16,10 @@ from nero.core.neurons import (
     neurons_from_options,
 )
 from nero.layout.arrival import annotate
-from nero.layout.authority import infer_layouts
 from nero.layout.description import Description, Row, describe
 from nero.layout.groups import Overrides, param_groups
 from nero.layout.hidden import hidden_matrices
+from nero.layout.infer import infer_layouts
 from nero.layout.named import NamedLayout
 from nero.layout.registry import register_layout
 

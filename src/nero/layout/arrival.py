@@ -1,4 +1,4 @@
-"""Find layouts for parameters that arrive without their model, as most trainers pass them."""
+"""Layouts of parameters that arrive without their model, as most trainers pass them."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from nero.core.neurons import LAYOUT_KEYS, OTHER, Layout, LayoutError, LayoutWarning, is_broadcast
 from nero.core.warn import warn_user
-from nero.layout.authority import infer_layouts, settled_layouts
 from nero.layout.groups import Overrides, resolve, warn_of_guesses
 from nero.layout.guess import constant_value
+from nero.layout.infer import infer_layouts, settled_layouts
 from nero.layout.marks import Mark, forget_marks, leave_mark, mark_of, new_mark
 from nero.layout.named import NamedLayout
 from nero.layout.owners import stated_layouts
 
 
 def model_of(params: object) -> nn.Module | None:
-    """Return this model, or the one whose ``parameters()`` this is, or its ``named_parameters()``.
+    """Return the model, given itself or its ``parameters()`` or ``named_parameters()`` iterator.
 
-    An iterator leads to its model as long as nothing was taken from it, and only if it yields exactly what
-    the model's own ``parameters()`` yields, which a class may override.
+    An iterator leads to its model only before its first item is taken, and only if it yields the same as
+    the model's own ``parameters()``, which a class may override.
 
     Example:
         >>> from nero.layout.arrival import model_of
@@ -43,29 +43,31 @@ def model_of(params: object) -> nn.Module | None:
     model = given["self"]
     if not is_whole or not isinstance(model, nn.Module):
         return None
-    # Asked by its own name, so that a class that overrides the other one is heard.
-    named = params.gi_code is nn.Module.named_parameters.__code__
+    # By the method that made the iterator, since a class may override only the other one.
+    is_named = params.gi_code is nn.Module.named_parameters.__code__
     yields = (
-        [p for _, p in nn.Module.named_parameters(model)] if named else nn.Module.parameters(model)
+        [p for _, p in nn.Module.named_parameters(model)]
+        if is_named
+        else nn.Module.parameters(model)
     )
     return model if {*map(id, yields)} == {*map(id, model.parameters())} else None
 
 
 def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None) -> nn.Module:
-    """Leave on every parameter of ``model`` what its neurons are, for optimisers that see only parameters.
+    """Store its layout on every parameter of ``model``, for optimizers that see only parameters.
 
-    Trainers that take an optimiser class and its options pass it parameters, or groups of them. Annotated
-    parameters keep their layouts on the way. Annotate just before the trainer is built: copies of a model,
-    and shards of it, have new parameters, which must be annotated again.
+    Trainers that take an optimizer class and its options pass it parameters, or groups of them. Annotated
+    parameters keep their layouts on the way. Annotate just before the trainer is built: copies and shards
+    of a model have new parameters, which must be annotated again.
 
     Args:
         model: the model; its values are not changed.
         overrides: name patterns and layouts, as in [`param_groups`][nero.param_groups].
-        example: what the model is called with, as in [`param_groups`][nero.param_groups].
+        example: the model's input, as in [`param_groups`][nero.param_groups].
 
     Note:
-        An optimizer that is given the model itself reads the model again. Of what was left on its
-        parameters it then uses only overrides, and what ``example`` showed if modules still say the same.
+        An optimizer that is given the model itself infers the layouts again. From the annotations it then
+        uses only overrides, and the layouts that ``example`` showed if modules still state the same.
 
     Returns:
         The model itself.
@@ -79,47 +81,46 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
     if isinstance(model, nn.Module):  # anything else is refused below
         forget_marks(model)
     resolved = resolve(model, overrides, example)
-    for found, _, options in resolved:
+    for named, _, options in resolved:
         if options:
             raise TypeError(
-                f"annotate keeps layouts only: the override of `{found.name}` sets {', '.join(options)}; "
+                f"annotate keeps layouts only: the override of `{named.name}` sets {', '.join(options)}; "
                 "give that to the optimizer"
             )
-    everything = [found for found, _, _ in resolved]
-    warn_of_guesses(everything)
-    for found, mark in zip(everything, _marks(model, everything), strict=True):
-        leave_mark(found.param, mark)
+    layouts = [named for named, _, _ in resolved]
+    warn_of_guesses(layouts)
+    for param, mark in _marks(model, layouts).items():
+        leave_mark(param, mark)
     return model
 
 
 def known_marks(model: nn.Module | None, params: Iterable[Tensor]) -> dict[Tensor, Mark]:
-    """Return what `annotate` would leave on a model's parameters now; without one what it has left."""
+    """Return the marks that `annotate` would leave on a model now; without a model, those it has left."""
     if model is None:
         marks = [(param, mark_of(param)) for param in params]
         return {param: mark for param, mark in marks if mark is not None}
-    found = infer_layouts(model)
-    return {each.param: mark for each, mark in zip(found, _marks(model, found), strict=True)}
+    return _marks(model, infer_layouts(model))
 
 
-def _marks(model: nn.Module, found: Sequence[NamedLayout]) -> list[Mark]:
-    is_alone = not any(each.layout.role == "neuron" for each in found)
-    return [
-        new_mark(each, stated, is_alone=is_alone)
-        for each, stated in zip(found, stated_layouts(model), strict=True)
-    ]
+def _marks(model: nn.Module, layouts: Sequence[NamedLayout]) -> dict[Tensor, Mark]:
+    is_alone = not any(named.layout.role == "neuron" for named in layouts)
+    return {
+        named.param: new_mark(named, stated, is_alone=is_alone)
+        for named, stated in zip(layouts, stated_layouts(model), strict=True)
+    }
 
 
 def with_layouts(
     params: Any, of_outputs: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Return parameters, or groups of them, with the layouts that were left on them.
+    """Return param groups with the layouts that `annotate` stored on the parameters.
 
-    A group whose parameters have different layouts is split. Matrices that nothing is known about are read
-    from their shapes, with one warning for all.
+    A group whose parameters have different layouts is split. Matrices without a stored layout get one from
+    their shapes, with a single warning.
 
     Args:
         params: parameters, or groups of them.
-        of_outputs: options of output layers, where it is known which those are; a group's own win.
+        of_outputs: options of annotated output layers; a group's own options are stronger.
     """
     items = list(params)
     if items and not isinstance(items[0], Mapping):
@@ -127,7 +128,7 @@ def with_layouts(
     groups: list[Any] = []
     guessed: list[tuple[str, Tensor]] = []
     for item in items:
-        # What is no group torch refuses, and says why.
+        # Torch refuses anything else, with a message.
         is_group = isinstance(item, Mapping)
         groups += _split(dict(item), guessed, of_outputs) if is_group else [item]
     _warn_of_shapes(guessed)
@@ -135,10 +136,10 @@ def with_layouts(
 
 
 def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
-    """Give the groups of another optimiser the layouts that were left on their parameters.
+    """Add the stored layouts to another optimizer's groups.
 
     Raises:
-        LayoutError: if parameters of one group have different layouts, because it is not ours to split.
+        LayoutError: if parameters of one group have different layouts, since we cannot split it.
     """
     guessed: list[tuple[str, Tensor]] = []
     for group in groups:
@@ -166,25 +167,25 @@ def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
 def _split(
     group: dict[str, Any], guessed: list[tuple[str, Tensor]], of_outputs: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Split a group by what is known of its parameters' layouts."""
+    """Split a group by its parameters' layouts."""
     params = group.get("params")
     if params is None or isinstance(params, set | nn.Module):
-        return [group]  # it will be refused
+        return [group]  # torch will refuse it
     if any(key in group for key in LAYOUT_KEYS):
-        return [group]  # it says itself
-    known = _of_model(model_of(params))
+        return [group]  # it has its own layout
+    of_model = _layouts_of(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
     names = group.get("param_names")
     if names and len(names) == len(params) and not isinstance(params[0], tuple):
-        # Beside the parameters, as torchtitan has them, they could not be split along.
+        # A separate list, which torchtitan passes, could not be split with the parameters.
         group = {key: value for key, value in group.items() if key != "param_names"}
         params = [*zip(names, params, strict=True)]
     parts: dict[tuple[Layout | None, bool], list[Any]] = {}
-    for place, item in enumerate(params):
-        name, param = item if isinstance(item, tuple) else (f"number {place}", item)
+    for position, item in enumerate(params):
+        name, param = item if isinstance(item, tuple) else (f"number {position}", item)
         layout, is_output = None, False
         if isinstance(param, Tensor):
-            layout, is_output = known[param] if param in known else _known(param)
+            layout, is_output = of_model[param] if param in of_model else _stored(param)
         if layout is None and isinstance(param, Tensor) and not is_broadcast(param.shape):
             guessed.append((f"`{name}`" if isinstance(item, tuple) else name, param))
         parts.setdefault((layout, is_output and bool(of_outputs)), []).append(item)
@@ -200,23 +201,23 @@ def _options(layout: Layout | None) -> dict[str, Any]:
     return {"role": None} if layout is None else layout.as_options()
 
 
-def _of_model(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
-    """Return what is known of a model whose parameters are a whole group, as in transfer learning.
+def _layouts_of(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
+    """Return the layouts of a model whose parameters are one group, and which are output layers.
 
-    It may be part of another, so that its last layer is an output only if `annotate` has said so.
+    In transfer learning it is part of another model, so only an annotated layer is an output layer.
     """
     if model is None:
         return {}
-    found = settled_layouts(model)
-    for each in found:
-        if each.conflict:
-            raise LayoutError(each.conflict)
-    warn_of_guesses(found)
-    return {each.param: (each.layout, _known(each.param)[1]) for each in found}
+    layouts = settled_layouts(model)
+    for named in layouts:
+        if named.conflict:
+            raise LayoutError(named.conflict)
+    warn_of_guesses(layouts)
+    return {named.param: (named.layout, _stored(named.param)[1]) for named in layouts}
 
 
-def _known(param: Tensor) -> tuple[Layout | None, bool]:
-    """Return the layout that was left on a parameter, and whether it is an output layer."""
+def _stored(param: Tensor) -> tuple[Layout | None, bool]:
+    """Return the layout that is stored on a parameter, and whether it is an output layer."""
     mark = mark_of(param)
     if mark is None and not is_broadcast(param.shape) and constant_value(param):
         return OTHER, False

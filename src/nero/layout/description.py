@@ -1,4 +1,4 @@
-"""Say what happens to every parameter of a model, and why."""
+"""Describe how the optimizer treats every parameter of a model, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
 from nero.layout.groups import Overrides, resolve
 from nero.layout.named import NamedLayout
+from nero.layout.outputs import IS_OUTPUT, without_mark
 from nero.tables import aligned
 
-# Options of the optimiser on which nothing here depends.
+# Optimizer options that do not change the description.
 _ELSEWHERE = ("lr", "num_steps", "weight_decay", "foreach", "fused")
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 
@@ -48,15 +49,15 @@ class Description:
     rows: tuple[Row, ...]
     num_parameters: int
     adam_state_bytes: int
-    """What Adam would keep: two numbers of its own dtype for every trainable weight."""
+    """Adam's state: two numbers of the weight's dtype per trainable weight."""
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of optimiser state."""
+        """Bytes of optimizer state."""
         return sum(row.state_bytes for row in self.rows)
 
     def summary(self) -> str:
-        """Return one line of totals."""
+        """Return the totals as one line."""
         neurons = sum(row.num_neurons for row in self.rows if row.role in NEURON_ROLES)
         share = ""
         if self.adam_state_bytes:
@@ -89,18 +90,18 @@ def describe(
     example: Any = None,
     **options: Any,
 ) -> Description:
-    """Describe what [`Nero`][nero.Nero] does with every parameter of ``model``, and why.
+    """Describe how [`Nero`][nero.Nero] treats every parameter of ``model``, and why.
 
     Args:
         model: the model; it is only read.
-        constraint: as given to the optimiser.
-        preset: as given to the optimiser.
-        overrides: as given to the optimiser.
-        example: as given to the optimiser.
-        options: the optimiser's other options; what it keeps may depend on them.
+        constraint: as given to the optimizer.
+        preset: as given to the optimizer.
+        overrides: as given to the optimizer.
+        example: as given to the optimizer.
+        options: the optimizer's other options; its state may depend on them.
 
     Raises:
-        TypeError: if there is no such option, or a parameter is of a kind that Nero refuses.
+        TypeError: if there is no such option, or a parameter's dtype is not supported.
 
     Example:
         >>> print(nero.describe(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))))
@@ -112,30 +113,30 @@ def describe(
         <BLANKLINE>
         21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
     """
-    known = (*Hyper._field_defaults, *_ELSEWHERE)
-    for name in options.keys() - {*known}:
+    names = (*Hyper._field_defaults, *_ELSEWHERE)
+    for name in options.keys() - {*names}:
         raise TypeError(
-            f"describe got an unknown option {name!r}; the options are {', '.join(known)}"
+            f"describe got an unknown option {name!r}; the options are {', '.join(names)}"
         )
     read_rate(preset, options.get("lr"), options.get("num_steps"))
     given = {name: value for name, value in options.items() if name in Hyper._fields}
     given["constraint"] = constraint
     chosen = [name for name, value in given.items() if value is not None]
-    marks = {"is_output": True} if find_preset(preset).marks_outputs(chosen) else {}
+    mark = IS_OUTPUT if find_preset(preset).marks_outputs(chosen) else {}
     rows = []
-    for found, _, own in resolve(model, overrides, example, marks):
-        is_output = bool(own.pop("is_output", False))
-        role = found.layout.role
+    for named, _, marked in resolve(model, overrides, example, mark):
+        own, is_output = without_mark(marked)
+        role = named.layout.role
         rows.append(
-            _row(found, resolve_options(preset, given, role=role, is_output=is_output, own=own))
+            _row(named, resolve_options(preset, given, role=role, is_output=is_output, own=own))
         )
     params = list(model.parameters())
     adam_state_bytes = sum(2 * p.numel() * p.element_size() for p in params if p.requires_grad)
     return Description(tuple(rows), sum(p.numel() for p in params), adam_state_bytes)
 
 
-def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
-    param, layout, reason = found.param, found.layout, found.reason
+def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
+    param, layout, reason = named.param, named.layout, named.reason
     neurons = layout.at(param.shape)
     chosen = Hyper.read(options)
     hyper = chosen.for_neurons(neurons)
@@ -147,7 +148,7 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
         reason += "; turns along its polar factor"
     state_bytes = 0
     if param.requires_grad:
-        check_real(f"`{found.name}`", param)
+        check_real(f"`{named.name}`", param)
         kept = [spec for spec in STATE.values() if spec.exists(neurons, hyper)]
         state_bytes = sum(
             spec.num_bytes(neurons, param.numel(), param.dtype, hyper) for spec in kept
@@ -155,7 +156,7 @@ def _row(found: NamedLayout, options: Mapping[str, Any]) -> Row:
     else:
         reason = f"{reason}; frozen"
     return Row(
-        found.name,
+        named.name,
         tuple(param.shape),
         layout.role,
         neurons.num_neurons,

@@ -1,35 +1,35 @@
-"""Which weights an optimiser for hidden matrices, such as Muon, is meant for."""
+"""The weights that an optimizer for hidden matrices, such as Muon, is meant for."""
 
 from collections.abc import Iterable
 
 from torch import nn
 
-from nero.layout.authority import infer_layouts
+from nero.layout.infer import infer_layouts
 
 
 def hidden_matrices(
     model: nn.Module, *, outer_layers: Iterable[str] | None = None
 ) -> list[nn.Parameter]:
-    """Return the trainable matrices of the hidden layers, in the order of the model.
+    """Return the trainable matrices of the hidden layers, in the model's order.
 
-    Muon's authors advise it for the 2-D weights of hidden layers, and AdamW for all else: embeddings, the
-    output layer, gains and biases. An update of orthogonal rows moves every row of an embedding, though a
+    Muon's authors advise it for the 2-D weights of hidden layers, and AdamW for embeddings, the output
+    layer, gains and biases. An update with orthogonal rows moves every row of an embedding, although a
     batch has touched few of them; for the output layer AdamW has simply worked better. Weights tied to an
-    embedding are left out with it, and convolutions too: ``torch.optim.Muon`` takes 2-D weights only.
+    embedding are left out too, and so are convolutions: ``torch.optim.Muon`` takes 2-D weights only.
 
     Args:
         model: the model; it is only read.
-        outer_layers: names of modules whose parameters are all left out, embeddings aside. By default
-            the output layer: the weights that are registered last among those of neurons. A first layer
-            that reads numbers rather than tokens counts as hidden; name it here if it should not.
+        outer_layers: names of modules to leave out, in addition to embeddings. By default the output layer:
+            the layer of neurons that is registered last. A first layer that reads numbers rather than
+            tokens counts as hidden; name it here if it should not.
 
     Raises:
-        AttributeError: if the model has no module of such a name.
+        AttributeError: if the model has no module of this name.
 
     Note:
-        Only the order of registration tells which layer is the output layer. A model may end in a hidden
-        layer, for example because its forward pass uses the embedding as output layer too. Its last matrix
-        is then left out by mistake: pass ``outer_layers=()``, which leaves out embeddings only.
+        The output layer is known from registration order only. A model may register a hidden layer last,
+        for example because its forward pass uses the embedding as the output layer. That matrix is then
+        left out by mistake: pass ``outer_layers=()``, which leaves out embeddings only.
 
     Example:
         >>> from nero.layout import hidden_matrices
@@ -37,15 +37,15 @@ def hidden_matrices(
         >>> [tuple(weight.shape) for weight in hidden_matrices(model)]
         [(32, 8), (8, 32)]
     """
-    found = infer_layouts(model)
+    layouts = infer_layouts(model)
     if outer_layers is None:
-        outer = {each.param for each in found if each.is_output}
+        outer = {named.param for named in layouts if named.is_output}
     else:
         outer = {p for name in outer_layers for p in model.get_submodule(name).parameters()}
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             outer.update(module.parameters(recurse=False))
     matrices = [
-        each.param for each in found if each.layout.role == "neuron" and each.param.ndim == 2
+        named.param for named in layouts if named.layout.role == "neuron" and named.param.ndim == 2
     ]
     return [param for param in matrices if param.requires_grad and param not in outer]

@@ -1,9 +1,9 @@
-"""What `annotate` leaves on parameters, so that it is known wherever they go.
+"""Marks that `annotate` leaves on parameters, for optimizers that see only the parameters.
 
-A mark is an attribute made of plain values. It moves with its parameter to another device, and it is
-pickled with it, also for ``torch.load(weights_only=True)``. Copies made by ``copy.deepcopy``, and shards,
-are new parameters without it. A dictionary with weak references to parameters would not do: torch refuses
-to swap tensors that have weak references, which ``module.to()`` does if it is told to.
+A mark is an attribute made of plain values. It moves with its parameter to another device, and is pickled
+with it, even for ``torch.load(weights_only=True)``. Copies made by ``copy.deepcopy``, and shards, are new
+parameters without it. A dictionary with weak references to parameters would not work: torch refuses to
+swap tensors that have weak references, and ``module.to()`` may be configured to swap.
 """
 
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ _BY = "stated_by"
 
 
 class Mark(NamedTuple):
-    """What was known of a parameter when its model was annotated."""
+    """The layout of a parameter when its model was annotated."""
 
     layout: Layout
     authority: Authority
     stated: tuple[Layout, Authority]
-    """What modules alone said of it then."""
+    """The layout that its modules stated then."""
     is_tied: bool
     is_end: bool | None
     is_seen: bool
@@ -40,7 +40,7 @@ def leave_mark(param: Tensor, mark: Mark) -> None:
 
 
 def mark_of(param: Tensor) -> Mark | None:
-    """Return the mark that was left on a parameter, unless another version of this library left it."""
+    """Return a parameter's mark, unless another version of this library left it."""
     plain: dict[str, Any] = getattr(param, _NAME, {})
     if plain.keys() != {*Mark._fields, _BY}:
         return None
@@ -49,22 +49,22 @@ def mark_of(param: Tensor) -> Mark | None:
     return Mark(**{**fields, "layout": Layout(**plain["layout"]), "stated": stated})
 
 
-def new_mark(found: NamedLayout, stated: NamedLayout, *, is_alone: bool) -> Mark:
-    """Return the mark for a parameter of which modules state one thing, and of which more may be known."""
+def new_mark(named: NamedLayout, stated: NamedLayout, *, is_alone: bool) -> Mark:
+    """Return the mark of a parameter, from its final layout and the one that its modules state."""
     return Mark(
-        found.layout,
-        found.authority,
+        named.layout,
+        named.authority,
         (stated.layout, stated.authority),
-        found.is_tied,
-        found.is_end,
-        found.is_seen,
-        found.is_output,
+        named.is_tied,
+        named.is_end,
+        named.is_seen,
+        named.is_output,
         is_alone,
     )
 
 
 def forget_marks(model: nn.Module) -> None:
-    """Take the marks off all parameters of a model."""
+    """Remove the marks from all parameters of a model."""
     for param in nn.Module.parameters(model):
         if hasattr(param, _NAME):
             delattr(param, _NAME)

@@ -15,6 +15,7 @@ from nero.core.arguments import kind_of
 from nero.core.neurons import GAIN, OTHER, Layout, LayoutError
 from nero.layout.guess import guess_biases, guess_layout
 from nero.layout.named import Authority, NamedLayout, decide_by_override, in_words
+from nero.layout.outputs import tie
 from nero.layout.registry import find_rule, shown_name
 
 
@@ -31,7 +32,7 @@ def stated_layouts(model: nn.Module) -> list[NamedLayout]:
     """Return the layout that modules state for every parameter of ``model.parameters()``.
 
     Modules that tie a parameter must agree on its dims. Its first owner gives the role, except that an
-    embedding that is a layer of neurons as well is one of neurons.
+    embedding that is also a layer of neurons has the role ``"neuron"``.
 
     Example:
         >>> from nero.layout.owners import stated_layouts
@@ -59,13 +60,10 @@ def stated_layouts(model: nn.Module) -> list[NamedLayout]:
                 registered_at=position,
             )
             continue
-        is_layer = {first.layout.role, layout.role} == {"embedding", "neuron"}
         stated[param] = replace(
-            first,
-            layout=replace(first.layout, role="neuron") if is_layer else first.layout,
+            tie(first, layout),
             authority="guess" if first.is_guess and is_guess else "tie",
             registered_at=position,
-            is_tied=first.is_tied or is_layer,
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
             conflict=first.conflict

@@ -8,7 +8,7 @@ from torch.nn.utils import parametrizations
 
 from nero.layout import BIAS, GAIN, OTHER, Layout, neurons
 from nero.layout.observation import observe
-from nero.layout.reconcile import same_neurons
+from nero.layout.observation.sightings import same_neurons
 
 
 class Fn(nn.Module):

@@ -154,3 +154,24 @@ def _agree(layout: Layout, other: Layout) -> bool:
     if layout.neuron_dims is None or other.neuron_dims is None:
         return layout.neuron_dims is other.neuron_dims
     return layout.has_dims_of(other)
+
+
+def same_neurons(layout: Layout, other: Layout, shape: Sequence[int]) -> bool:
+    """Whether two layouts divide a parameter of this shape into the same neurons.
+
+    Example:
+        >>> from nero.layout import EMBEDDING, neurons
+        >>> from nero.layout.observation.sightings import same_neurons
+        >>> same_neurons(EMBEDDING, neurons(0, 1), (5, 1, 4))
+        True
+    """
+    return _division(layout, shape) == _division(other, shape)
+
+
+def _division(layout: Layout, shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the fan-in dims that are longer than one, and the number of groups along dim 0."""
+    neurons = layout.at(shape)
+    if neurons.is_elementwise:
+        return (), 1
+    kept = {d % len(shape) for d in layout.neuron_dims or ()}
+    return tuple(d for d, n in enumerate(shape) if n > 1 and d not in kept), neurons.num_groups

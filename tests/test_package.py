@@ -21,10 +21,11 @@ def test_the_package_grows_by_decision_only():
     Last for one function that resolves options, one order of authority over layouts, tokens and positions,
     and what becomes of skipped neurons: each put an end to silently wrong results; and for the peak norm,
     without which the presets lose on rare words, and the output layers that JAX has to be told about; and
-    for a schedule, so that nobody has to choose one.
+    for a schedule, so that nobody has to choose one; and for files of the layout room that import each
+    other in one direction only.
     """
     root = Path(__file__).parents[1]
-    assert num_lines(root / "src" / "nero", "*.py") <= 19_525
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_537
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_904
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
 

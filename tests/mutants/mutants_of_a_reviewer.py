@@ -272,8 +272,8 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-03",
         "src/nero/layout/marks.py",
-        "        (stated.layout, stated.authority),",
-        "        (named.layout, named.authority),",
+        "named.authority, stated.layout, stated.authority)",
+        "named.authority, named.layout, named.authority)",
         AUTHORITY,
     ),
     # A layout that the user gave by override to annotate loses against the registered rule when the

@@ -84,8 +84,8 @@ MUTANTS = [
     Mutant(
         "observe-joined",
         MOVEMENTS,
-        "notes.join(moved, call.name) if is_data",
-        "moved if is_data",
+        "notes.join(moved, call.name) if call.is_data",
+        "moved if call.is_data",
         CASES,
     ),
     Mutant("observe-leaves-attributes", FORWARD, "vars(module).update(attributes)", "pass", PASSES),
@@ -218,7 +218,7 @@ MUTANTS = [
     Mutant(
         "mark-of-old-modules",
         INFER,
-        " and mark.stated == (named.layout, named.authority)",
+        "        and (mark.stated, mark.stated_by) == (named.layout, named.authority)\n",
         "",
         MARKED,
     ),

@@ -31,12 +31,11 @@ def model_of(params: object) -> nn.Module | None:
     """
     if isinstance(params, nn.Module):
         return params
-    if not isinstance(params, GeneratorType) or params.gi_frame is None:
+    if not isinstance(params, GeneratorType):
         return None
-    if inspect.getgeneratorstate(params) != inspect.GEN_CREATED:
-        return None
-    methods = (nn.Module.parameters, nn.Module.named_parameters)
-    if params.gi_code not in [method.__code__ for method in methods]:
+    is_named = params.gi_code is nn.Module.named_parameters.__code__
+    is_ours = is_named or params.gi_code is nn.Module.parameters.__code__
+    if not is_ours or inspect.getgeneratorstate(params) != inspect.GEN_CREATED:
         return None
     given = inspect.getgeneratorlocals(params)
     is_whole = given["recurse"] and not given.get("prefix") and given.get("remove_duplicate", True)
@@ -44,12 +43,8 @@ def model_of(params: object) -> nn.Module | None:
     if not is_whole or not isinstance(model, nn.Module):
         return None
     # By the method that made the iterator, since a class may override only the other one.
-    is_named = params.gi_code is nn.Module.named_parameters.__code__
-    yields = (
-        [p for _, p in nn.Module.named_parameters(model)]
-        if is_named
-        else nn.Module.parameters(model)
-    )
+    method = nn.Module.named_parameters if is_named else nn.Module.parameters
+    yields = [item[1] if is_named else item for item in method(model)]
     return model if {*map(id, yields)} == {*map(id, model.parameters())} else None
 
 

@@ -60,10 +60,9 @@ def grouped(resolved: Sequence["Choice"]) -> list[dict[str, Any]]:
     """Sort resolved parameters into param groups."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     warn_of_guesses([named for named, _, _ in resolved])
-    for named, key, options in resolved:
-        group = groups.setdefault(
-            (named.layout, key), {"params": [], **named.layout.as_options(), **options}
-        )
+    for named, index, options in resolved:
+        key = (named.layout, index)
+        group = groups.setdefault(key, {"params": [], **named.layout.as_options(), **options})
         group["params"].append((named.name, named.param))
     return list(groups.values())
 
@@ -142,9 +141,8 @@ def resolve(
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Mapping[str, Any]]]:
     """Return overrides as a list of pairs; a mapping keeps its order."""
-    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
     pairs = list(overrides.items()) if isinstance(overrides, Mapping) else overrides
-    if not isinstance(pairs, list) and not is_list:
+    if not isinstance(pairs, Sequence) or isinstance(pairs, str):
         raise TypeError(f"overrides must be pairs of a pattern and options, not {overrides!r}")
     for pair in pairs:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2

@@ -1,4 +1,4 @@
-"""What a parameter probably is, where nothing is known but its name, its shape and its first values.
+"""Guess a parameter's layout from its name, its shape and its initial values.
 
 A guess that is wrong about neurons destroys weights; one that takes neurons for single elements only turns
 them less well. So in doubt every element stands alone.
@@ -19,7 +19,7 @@ _TOKENS = {
     *("emb", "embed", "embeds", "embedding", "embeddings", "wte", "latent", "latents", "probe"),
 }
 _RELATIVE = {"rel", "relative", "relpos"}
-# What is not a vector of a token, though it is named after one.
+# Words that rule out vectors of tokens, although the rest of the name suggests them.
 _OF_TOKENS = {
     *("proj", "projection", "weight", "weights", "kernel", "matrix", "out", "head", "norm"),
     *("scale", "scales", "gain", "gamma", "alpha", "beta", "gate", "factor", "temperature", "mix"),
@@ -38,7 +38,7 @@ class Guess(NamedTuple):
     layout: Layout
     reason: str
     is_doubtful: bool = False
-    """Whether elements stand alone only because nothing tells what the neurons are."""
+    """Whether elements stand alone only because the neurons are not known."""
 
 
 def guess_layout(
@@ -50,13 +50,13 @@ def guess_layout(
     siblings: Container[str] = (),
     is_transposed: bool = False,
 ) -> Guess:
-    """Guess the layout of a parameter, and say why.
+    """Guess a parameter's layout, with the reason.
 
     Args:
         param: the parameter.
-        name: what its module calls it.
-        cls: the class of its module.
-        path: what the model calls this module.
+        name: its name inside its module.
+        cls: the name of its module's class.
+        path: the module's name in the model.
         siblings: the names of all parameters in this module.
         is_transposed: whether the module is marked to store (in, out).
 
@@ -92,9 +92,9 @@ def guess_layout(
 
 
 def is_named_as_tokens(name: str, siblings: Container[str] = ()) -> bool:
-    """Whether a parameter is named as vectors of tokens or positions are.
+    """Whether a parameter's name suggests vectors of tokens or positions.
 
-    A ``query`` beside a ``key`` is a layer.
+    A ``query`` with a ``key`` among its siblings is a layer.
 
     Example:
         >>> from nero.layout.guess import is_named_as_tokens
@@ -110,7 +110,7 @@ def is_named_as_tokens(name: str, siblings: Container[str] = ()) -> bool:
 
 
 def guess_tokens(shape: Sequence[int], name: str) -> Guess:
-    """Guess the layout of what is named as tokens or positions: the last dim is the vector of one.
+    """Guess the layout of tokens or positions: the last dim is one vector.
 
     Example:
         >>> from nero.layout.guess import guess_tokens
@@ -130,9 +130,9 @@ def guess_tokens(shape: Sequence[int], name: str) -> Guess:
 
 
 def guess_biases(shape: Sequence[int], owner: str) -> Guess | None:
-    """Guess whether an embedding layer of this name is one of biases, which attention looks up.
+    """Guess whether an embedding layer of this name holds biases that attention looks up.
 
-    T5 and its kin have one called relative_attention_bias, WavLM one called rel_attn_embed.
+    T5 and similar models call it relative_attention_bias, WavLM rel_attn_embed.
 
     Example:
         >>> from nero.layout.guess import guess_biases
@@ -159,7 +159,7 @@ def words_of(name: str) -> list[str]:
 
 
 def _full_name(name: str, cls: str, path: str) -> str:
-    """Return what tells most of a parameter."""
+    """Return the most informative name of a parameter."""
     last = path.rpartition(".")[2]
     if cls in ("ParameterList", "ParameterDict"):
         return f"{last}_{name}"
@@ -167,7 +167,7 @@ def _full_name(name: str, cls: str, path: str) -> str:
 
 
 def named_with_owner(name: str, owner: str) -> str:
-    """Return what tells most: a plain name such as weight says less than that of its module may.
+    """Return the most informative name: the module's if its own is as plain as ``weight``.
 
     Example:
         >>> from nero.layout.guess import named_with_owner
@@ -188,9 +188,9 @@ def _without_fan_in(param: Tensor, cls: str) -> Guess:
 
 
 def constant_value(param: Tensor) -> float | None:
-    """Return the value of all elements, if it is one value and known to be.
+    """Return the value of all elements if it is a single one.
 
-    Of a sharded parameter it is not known: every rank would have to be asked.
+    Returns ``None`` for a sharded parameter, since every rank would have to be asked.
 
     Example:
         >>> from nero.layout.guess import constant_value
@@ -201,6 +201,6 @@ def constant_value(param: Tensor) -> float | None:
         return None
     flat = param.detach().flatten()
     first = flat[0]
-    if first != flat[-1]:  # so for most, and quickly told
+    if first != flat[-1]:  # the quick answer for most parameters
         return None
     return float(first) if bool((flat == first).all()) else None

@@ -57,7 +57,9 @@ def settled_layouts(model: nn.Module, example: Any = None) -> list[NamedLayout]:
         shown = reconciled(model, stated, example)
         return [_settled(named, mark) for named, mark in zip(shown, marks, strict=True)]
     watched = [
-        mark is not None and mark.is_seen and mark.stated == (named.layout, named.authority)
+        mark is not None
+        and mark.is_seen
+        and (mark.stated, mark.stated_by) == (named.layout, named.authority)
         for named, mark in zip(stated, marks, strict=True)
     ]
     settled = []

@@ -14,7 +14,6 @@ from nero.core.neurons import Layout
 from nero.layout.named import Authority, NamedLayout
 
 _NAME = "_nero_mark"
-_BY = "stated_by"
 
 
 class Mark(NamedTuple):
@@ -22,8 +21,9 @@ class Mark(NamedTuple):
 
     layout: Layout
     authority: Authority
-    stated: tuple[Layout, Authority]
+    stated: Layout
     """The layout that its modules stated then."""
+    stated_by: Authority
     is_tied: bool
     is_end: bool | None
     is_seen: bool
@@ -34,33 +34,22 @@ class Mark(NamedTuple):
 
 def leave_mark(param: Tensor, mark: Mark) -> None:
     """Leave a mark on a parameter; copies and shards of it do not have it."""
-    layout, by = mark.stated
-    plain = {**mark._asdict(), "layout": mark.layout.as_options(), "stated": layout.as_options()}
-    setattr(param, _NAME, {**plain, _BY: by})
+    layouts = {"layout": mark.layout.as_options(), "stated": mark.stated.as_options()}
+    setattr(param, _NAME, {**mark._asdict(), **layouts})
 
 
 def mark_of(param: Tensor) -> Mark | None:
     """Return a parameter's mark, unless another version of this library left it."""
     plain: dict[str, Any] = getattr(param, _NAME, {})
-    if plain.keys() != {*Mark._fields, _BY}:
+    if plain.keys() != {*Mark._fields}:
         return None
-    fields = {key: value for key, value in plain.items() if key != _BY}
-    stated = Layout(**plain["stated"]), plain[_BY]
-    return Mark(**{**fields, "layout": Layout(**plain["layout"]), "stated": stated})
+    return Mark(**{**plain, **{key: Layout(**plain[key]) for key in ("layout", "stated")}})
 
 
 def new_mark(named: NamedLayout, stated: NamedLayout, *, is_alone: bool) -> Mark:
     """Return the mark of a parameter, from its final layout and the one that its modules state."""
-    return Mark(
-        named.layout,
-        named.authority,
-        (stated.layout, stated.authority),
-        named.is_tied,
-        named.is_end,
-        named.is_seen,
-        named.is_output,
-        is_alone,
-    )
+    layouts = (named.layout, named.authority, stated.layout, stated.authority)
+    return Mark(*layouts, named.is_tied, named.is_end, named.is_seen, named.is_output, is_alone)
 
 
 def forget_marks(model: nn.Module) -> None:

@@ -1,14 +1,11 @@
-"""Output layers: which parameters are one, and the names and marks by which others refer to them.
+"""Output layers: which parameters are one, and how options and overrides refer to them.
 
-A parameter is an output layer for one of three reasons:
+`with_outputs` decides. A parameter is an output layer for one of three reasons:
 
-- a tie: it is an embedding that modules share with a layer of neurons (`tie`), or that a forward pass uses
-  as one (`use_as_output`);
-- a forward pass in which no layer follows it (`with_end`);
-- registration order: it is the last layer of neurons, and no forward pass has reached it, or none has shown
-  another output layer.
-
-`with_outputs` decides.
+- It is an embedding that modules tie to a layer of neurons (`tie`), or that a forward pass uses as one
+  (`use_as_output`).
+- No layer follows it in the forward pass (`with_end`).
+- It is the last registered layer of neurons, and no forward pass has reached it, or none has shown an end.
 """
 
 from collections.abc import Mapping, Sequence

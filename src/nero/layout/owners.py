@@ -9,8 +9,6 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrizations import _Orthogonal, _SpectralNorm, _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
-import nero.layout.huggingface
-import nero.layout.modules  # noqa: F401  (they fill the registry)
 from nero.core.arguments import kind_of
 from nero.core.neurons import GAIN, OTHER, Layout, LayoutError
 from nero.layout.guess import guess_biases, guess_layout
@@ -24,15 +22,12 @@ class _Answer(NamedTuple):
 
     layout: Layout
     reason: str
-    is_guess: bool = False
+    authority: Authority = "rule"
     is_doubtful: bool = False
 
 
 def stated_layouts(model: nn.Module) -> list[NamedLayout]:
     """Return the layout that modules state for every parameter of ``model.parameters()``.
-
-    Modules that tie a parameter must agree on its dims. Its first owner gives the role, except that an
-    embedding that is also a layer of neurons has the role ``"neuron"``.
 
     Example:
         >>> from nero.layout.owners import stated_layouts
@@ -47,22 +42,21 @@ def stated_layouts(model: nn.Module) -> list[NamedLayout]:
     yielded = _yielded(model)
     stated: dict[nn.Parameter, NamedLayout] = {}
     for position, (name, param, answer) in enumerate(_walk(model)):
-        layout, reason, is_guess, is_doubtful = answer
+        layout, reason, authority, is_doubtful = answer
         if param not in yielded:
             continue  # parameters() leaves it out, for example in a frozen backbone
         first = stated.get(param)
         if first is None:
-            by: Authority = "guess" if is_guess else "rule"
             stated[param] = NamedLayout(
                 *(name, param, layout, reason),
-                authority=by,
+                authority=authority,
                 is_doubtful=is_doubtful,
                 registered_at=position,
             )
             continue
         stated[param] = replace(
             tie(first, layout),
-            authority="guess" if first.is_guess and is_guess else "tie",
+            authority="guess" if first.authority == authority == "guess" else "tie",
             registered_at=position,
             reason=f"{first.reason}; tied to {name}",
             other_names=(*first.other_names, name),
@@ -116,13 +110,14 @@ def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _table_of_biases(path: str, param: nn.Parameter, answer: _Answer) -> _Answer:
-    if answer.layout.role != "embedding" or answer.is_guess:
+    if answer.layout.role != "embedding" or answer.authority == "guess":
         return answer
     guess = guess_biases(param.shape, path.rpartition(".")[2])
     if guess is None:
         return answer
     layout, why, is_doubtful = guess
-    return _Answer(layout, f"{answer.reason}; {why}", is_guess=is_doubtful, is_doubtful=is_doubtful)
+    authority: Authority = "guess" if is_doubtful else "rule"
+    return _Answer(layout, f"{answer.reason}; {why}", authority, is_doubtful)
 
 
 def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Answer:
@@ -168,7 +163,7 @@ def _parametrised(
     # The original may be the weight itself, as with a mask, or generate it, as for a symmetric weight.
     made_by = shown_name(parametrization[0])
     why = f"{made_by} makes the {tensor_name} of {cls} from it; in doubt every element stands alone"
-    return _Answer(OTHER, why, is_guess=True, is_doubtful=True)
+    return _Answer(OTHER, why, "guess", is_doubtful=True)
 
 
 def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _Answer:
@@ -180,4 +175,4 @@ def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _A
         param, name, cls, path=path, siblings=module._parameters, is_transposed=is_transposed
     )
     reason = f"{cls} is not registered; {guess.reason}"
-    return _Answer(guess.layout, reason, is_guess=True, is_doubtful=guess.is_doubtful)
+    return _Answer(guess.layout, reason, "guess", guess.is_doubtful)

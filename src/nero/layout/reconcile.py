@@ -51,9 +51,8 @@ def _settled(
     if named.is_guess:
         if len(seen.layouts) > 1:
             uses = " and as ".join(map(in_words, seen.layouts))
-            conflict = (
-                f"the example uses `{named.name}` as {uses}; {decide_by_override(named.name)}"
-            )
+            advice = decide_by_override(named.name)
+            conflict = f"the example uses `{named.name}` as {uses}; {advice}"
             return replace(named, conflict=conflict), None
         if named.layout == BIAS and layout.role == "embedding":
             # Only the name tells that looked-up vectors are biases.

@@ -1,27 +1,25 @@
-"""The rules that turn a module and the name of its parameter into a layout."""
+"""The registered layouts of module classes: the built-in tables, and what users add."""
 
 import fnmatch
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from torch import nn
 
 from nero.core.neurons import Layout
+from nero.layout.huggingface import HUGGING_FACE
+from nero.layout.modules import TORCH, ModuleKey, Rules
 
-LayoutRule: TypeAlias = Layout | Callable[[nn.Module], Layout]
-ModuleKey: TypeAlias = type[nn.Module] | str
-
-_RULES: dict[ModuleKey, dict[str, LayoutRule]] = {}
+_RULES: dict[ModuleKey, Rules] = {**TORCH, **HUGGING_FACE}
 
 
-def register_layout(module: ModuleKey, rules: Mapping[str, LayoutRule]) -> None:
-    """Register the neurons of a module class.
+def register_layout(module: ModuleKey, rules: Rules) -> None:
+    """Register the layouts of a module class.
 
     Args:
-        module: the class, or its full dotted name where it should not be imported. Subclasses
-            inherit the rules. Registering a class again replaces all its rules.
-        rules: from the name of a parameter inside the module (``*`` and ``?`` match) to its layout,
-            or to a function of the module that returns it. The first match counts.
+        module: the class, or its full dotted name if it should not be imported. Subclasses inherit the
+            rules. Registering a class again replaces all its rules.
+        rules: from the parameter's name inside the module (``*`` and ``?`` match) to its layout, or to a
+            function of the module that returns it. The first match counts.
 
     Example:
         A linear layer that stores its weight as (in, out):
@@ -70,6 +68,6 @@ def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
 
 
 def shown_name(module: nn.Module) -> str:
-    """Return the name of a module's class, as reasons show it."""
-    # torch.nn.utils.parametrize makes a class ParametrizedLinear out of Linear on the fly.
+    """Return the name of a module's class for messages."""
+    # torch.nn.utils.parametrize turns Linear into a class ParametrizedLinear.
     return type(module).__name__.removeprefix("Parametrized")

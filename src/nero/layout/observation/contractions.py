@@ -11,16 +11,16 @@ from nero.layout.observation.notes import Call, Handler, Notes, tensors_in
 from nero.layout.observation.sightings import Source
 
 
-def _product(notes: Notes, call: Call, is_data: bool) -> None:
+def _product(notes: Notes, call: Call) -> None:
     _multiply(notes, call, call.args[0], call.args[1])
 
 
-def _sum_of_product(notes: Notes, call: Call, is_data: bool) -> None:
+def _sum_of_product(notes: Notes, call: Call) -> None:
     notes.see_elementwise(call.args[0], "bias", call.name)
     _multiply(notes, call, call.args[1], call.args[2])
 
 
-def _linear(notes: Notes, call: Call, is_data: bool) -> None:
+def _linear(notes: Notes, call: Call) -> None:
     data, weight = call.args[:2]
     is_token = _is_layer(notes, weight)
     contract(notes, data, [data.ndim - 1], call.name, is_token=is_token)
@@ -30,7 +30,7 @@ def _linear(notes: Notes, call: Call, is_data: bool) -> None:
     notes.mark(call.out, (), is_data=True)
 
 
-def _convolution(notes: Notes, call: Call, is_data: bool) -> None:
+def _convolution(notes: Notes, call: Call) -> None:
     data, weight, bias = call.args[:3]
     is_transposed, groups = call.args[6], call.args[8]
     is_token = _is_layer(notes, weight)
@@ -50,7 +50,7 @@ def _convolution(notes: Notes, call: Call, is_data: bool) -> None:
     notes.mark(call.out, (), is_data=True)
 
 
-def _trilinear(notes: Notes, call: Call, is_data: bool) -> None:
+def _trilinear(notes: Notes, call: Call) -> None:
     for tensor, expanded in zip(call.args[:3], call.args[3:6], strict=True):
         own = [d for d in range(tensor.ndim + len(expanded)) if d not in expanded]
         summed = [position for position, d in enumerate(own) if d in call.args[6]]
@@ -59,7 +59,7 @@ def _trilinear(notes: Notes, call: Call, is_data: bool) -> None:
     notes.mark(call.out, (), is_data=True)
 
 
-def _attention(notes: Notes, call: Call, is_data: bool) -> None:
+def _attention(notes: Notes, call: Call) -> None:
     query, key, value = call.args[:3]
     for tensor, dim in ((query, -1), (key, -1), (value, -2)):
         contract(notes, tensor, [dim % tensor.ndim], "attention", batch=[0, 1], is_token=True)
@@ -177,18 +177,18 @@ def _size_of_dim_0(source: Source, dims: Iterable[int]) -> int:
     return math.prod(axis.size for d in dims for axis in source.axes[d] if axis.dims == {0})
 
 
+_PRODUCTS = ("mm", "bmm", "mv", "dot", "vdot", "matmul", "_grouped_mm", "_scaled_mm")
+_ATTENTIONS = (
+    *("scaled_dot_product_attention", "_scaled_dot_product_attention_math"),
+    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
 CONTRACTIONS: dict[str, Handler] = {
-    **dict.fromkeys(
-        ("mm", "bmm", "mv", "dot", "vdot", "matmul", "_grouped_mm", "_scaled_mm"), _product
-    ),
+    **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"), _sum_of_product),
     "linear": _linear,
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _convolution),
     "_trilinear": _trilinear,
-    "scaled_dot_product_attention": _attention,
-    "_scaled_dot_product_attention_math": _attention,
-    "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_efficient_attention": _attention,
-    "_scaled_dot_product_fused_attention_overrideable": _attention,
+    **dict.fromkeys(_ATTENTIONS, _attention),
 }

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from nero.layout.observation.observer import Observer
 from nero.layout.observation.sightings import Seen, summarize
-from nero.layout.observation.values import ConcreteValues
+from nero.layout.observation.values import ConcreteValues, fake_like
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,9 @@ def observe(model: nn.Module, example: Any) -> Observation:
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_mode:
-        fakes = {name: _fake(tensor, device) for name, tensor in tensors.items()}
+        fakes = {name: fake_like(tensor, device) for name, tensor in tensors.items()}
     # Some modules also keep a parameter in a list, where it is not replaced by its stand-in.
-    both = {name: [param, fakes[name]] for name, param in params.items()}
-    observer = Observer(both)
+    observer = Observer({name: [param, fakes[name]] for name, param in params.items()})
     for name, buffer in model.named_buffers():
         observer.values.put_integers(fakes[name], buffer)
     with fake_mode:
@@ -77,7 +76,6 @@ def observe(model: nn.Module, example: Any) -> Observation:
     error = ""
     try:
         with (
-            _unchanged(model),
             _fake_attributes(model, fake_mode, device, observer.values),
             torch.no_grad(),
             _decomposed(),
@@ -99,13 +97,6 @@ def observe(model: nn.Module, example: Any) -> Observation:
     return Observation(seen, error, dict(observer.invented))
 
 
-def _fake(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a plain stand-in, even for a sharded tensor; call it inside the fake mode."""
-    if tensor.layout != torch.strided:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-
-
 def _runner(
     model: nn.Module, example: Any, device: torch.device, values: ConcreteValues
 ) -> Callable[[], object]:
@@ -113,7 +104,7 @@ def _runner(
     if callable(example):
         return lambda: example(model)
     example = dict(example) if isinstance(example, Mapping) else example
-    fake = tree_map_only(Tensor, lambda tensor: _fake(tensor, device), example)
+    fake = tree_map_only(Tensor, lambda tensor: fake_like(tensor, device), example)
     values.put_integers(fake, example)
     args, kwargs = _arguments(model, fake)
     return lambda: model(*args, **kwargs)
@@ -132,29 +123,26 @@ def _arguments(model: nn.Module, example: Any) -> tuple[tuple[Any, ...], dict[st
 
 
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore the modules' attributes, since a module may have cached a fake tensor."""
+def _fake_attributes(
+    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, values: ConcreteValues
+) -> Iterator[None]:
+    """Replace tensors that are plain attributes, which fake mode would write to.
+
+    Restores all attributes afterwards, since a module may have cached a fake tensor.
+    """
     kept = [(module, dict(vars(module))) for module in model.modules()]
     try:
+        for module, attributes in kept:
+            for name, value in attributes.items():
+                if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+                    with fake_mode:
+                        vars(module)[name] = fake_like(value, device)
+                    values.put_integers(vars(module)[name], value)
         yield
     finally:
         for module, attributes in kept:
             vars(module).clear()
             vars(module).update(attributes)
-
-
-@contextmanager
-def _fake_attributes(
-    model: nn.Module, fake_mode: FakeTensorMode, device: torch.device, values: ConcreteValues
-) -> Iterator[None]:
-    """Replace tensors that are plain attributes, which fake mode would write to."""
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
-                with fake_mode:
-                    vars(module)[name] = _fake(value, device)
-                values.put_integers(vars(module)[name], value)
-    yield
 
 
 class _Constants(TorchFunctionMode):

@@ -17,11 +17,11 @@ _LINEAR = (*_FACTOR, *_TERM, "neg", "positive", "copy")
 _EITHER = ("addcmul", "addcdiv", "where", "lerp", "copy", "masked_fill")
 
 
-def follow_pointwise(notes: Notes, call: Call, is_data: bool) -> None:
+def follow_pointwise(notes: Notes, call: Call) -> None:
     """Follow an elementwise function."""
     out, tensors = call.result, call.tensors
     if not (out.dtype.is_floating_point or out.dtype.is_complex):
-        return notes.mark(call.out, (), is_data=is_data)  # a comparison
+        return notes.mark(call.out, (), is_data=call.is_data)  # a comparison
     sources: list[Source] = []
     mixed = _meets_its_transpose(notes, call)
     for position, tensor in enumerate(tensors):
@@ -31,14 +31,13 @@ def follow_pointwise(notes: Notes, call: Call, is_data: bool) -> None:
             if source.name in mixed:
                 continue
             source = source.with_axes(broadcast(source.axes, out.ndim))
-            after = (
-                _meet_data(notes, call, position, source)
-                if meets_data
-                else _meet_constants(notes, call, source, others)
-            )
+            if meets_data:
+                after = _meet_data(notes, call, position, source)
+            else:
+                after = _meet_constants(notes, call, source, others)
             sources += [] if after is None else [after]
     in_data = any(source.stage in ("data", "scaled") for source in sources)
-    notes.mark(call.out, _fullest(sources), is_data=is_data or in_data)
+    notes.mark(call.out, _fullest(sources), is_data=call.is_data or in_data)
     return None
 
 
@@ -133,7 +132,7 @@ def _fullest(sources: Sequence[Source]) -> list[Source]:
     return list(best.values())
 
 
-def _layer_norm(notes: Notes, call: Call, is_data: bool) -> None:
+def _layer_norm(notes: Notes, call: Call) -> None:
     data, normalised = call.args[:2]
     notes.see_elementwise(call.arg(2, "weight"), "gain", call.name)
     if call.name == "native_layer_norm":
@@ -143,29 +142,29 @@ def _layer_norm(notes: Notes, call: Call, is_data: bool) -> None:
     notes.mark(call.out, [s for s in tokens if s.stage == "token"], is_data=True)
 
 
-def _batch_norm(notes: Notes, call: Call, is_data: bool) -> None:
+def _batch_norm(notes: Notes, call: Call) -> None:
     notes.see_elementwise(call.arg(1, "weight"), "gain", call.name)
     notes.see_elementwise(call.arg(2, "bias"), "bias", call.name)
     joined = [s for s in notes.sources(call.args[0]) if s.stage == "data"]
     notes.mark(call.out, joined, is_data=True)
 
 
-def _weight_norm(notes: Notes, call: Call, is_data: bool) -> None:
+def _weight_norm(notes: Notes, call: Call) -> None:
     notes.see_elementwise(call.args[1], "gain", "weight norm")
-    notes.mark(call.out[0], notes.sources(call.args[0]), is_data=is_data)
+    notes.mark(call.out[0], notes.sources(call.args[0]), is_data=call.is_data)
 
 
-def _softmax(notes: Notes, call: Call, is_data: bool) -> None:
+def _softmax(notes: Notes, call: Call) -> None:
     unsettled = []
     for source in notes.sources(call.args[0]):
-        if source.stage == "data" or (source.stage == "row" and is_data):
+        if source.stage == "data" or (source.stage == "row" and call.is_data):
             notes.see(source, "bias", "logits of softmax")
         elif source.stage in ("weight", "row"):
             unsettled.append(replace(source, is_nonlinear=True))
-    notes.mark(call.out, unsettled, is_data=is_data)
+    notes.mark(call.out, unsettled, is_data=call.is_data)
 
 
-def _reduction(notes: Notes, call: Call, is_data: bool) -> None:
+def _reduction(notes: Notes, call: Call) -> None:
     tensor, out = call.args[0], call.result
     position = 2 if call.name in ("norm", "linalg_vector_norm") else 1
     dims = _reduced_dims(call.arg(position, "dim"), tensor.ndim)
@@ -176,7 +175,7 @@ def _reduction(notes: Notes, call: Call, is_data: bool) -> None:
         summed = source.dims(dims)
         kept = tuple(() if d in dims else axes for d, axes in enumerate(source.axes))
         after = source.with_axes(kept if has_all else tuple(source.axes[d] for d in left))
-        if source.stage == "data" or (source.stage == "row" and is_data):
+        if source.stage == "data" or (source.stage == "row" and call.is_data):
             if summed and call.name != "max":
                 sighting = notes.see(source, "embedding", call.name, summed)
                 factor = source.factor if call.name == "sum" else None
@@ -189,7 +188,7 @@ def _reduction(notes: Notes, call: Call, is_data: bool) -> None:
                 notes.see_layer(source, sighting, tensor)
         else:
             unsettled.append(after)
-    notes.mark(call.out, unsettled, is_data=is_data)
+    notes.mark(call.out, unsettled, is_data=call.is_data)
 
 
 def _reduced_dims(dim: Any, ndim: int) -> list[int]:

@@ -27,14 +27,7 @@ def invent(
 ) -> Any:
     """Return a result for an operation that cannot run without values, or ``None`` if it can run.
 
-    Args:
-        func: the operation.
-        name: its name.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        value: its concrete result, or ``None``.
-        values: the concrete values of some fake tensors.
-        counts: how often each operation's result was invented; updated in place.
+    Uses ``value``, the concrete result, if there is one. Otherwise counts the operation in ``counts``.
     """
     tensor = args[0] if args else None
     if not isinstance(tensor, FakeTensor):

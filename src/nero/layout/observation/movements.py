@@ -10,17 +10,17 @@ from nero.layout.observation.axes import Axes, broadcast, resized, through_view
 from nero.layout.observation.notes import Call, Handler, Notes, tensors_in
 
 
-def _embedding(notes: Notes, call: Call, is_data: bool) -> None:
+def _embedding(notes: Notes, call: Call) -> None:
     ndim = call.result.ndim
-    _gather(notes, call, is_data, lambda axes: ((),) * (ndim - 1) + axes[1:])
+    _gather(notes, call, lambda axes: ((),) * (ndim - 1) + axes[1:])
 
 
-def _gather_along(notes: Notes, call: Call, is_data: bool) -> None:
+def _gather_along(notes: Notes, call: Call) -> None:
     dim = call.arg(1, "dim") % call.args[0].ndim
-    _gather(notes, call, is_data, lambda axes: (*axes[:dim], (), *axes[dim + 1 :]))
+    _gather(notes, call, lambda axes: (*axes[:dim], (), *axes[dim + 1 :]))
 
 
-def _index(notes: Notes, call: Call, is_data: bool) -> None:
+def _index(notes: Notes, call: Call) -> None:
     indexed_dims = [d for d, index in enumerate(call.args[1]) if index is not None]
     taken = sum(max(1, _mask_ndim(call.args[1][d])) for d in indexed_dims)
     wide = call.result.ndim - (call.args[0].ndim - taken)
@@ -30,14 +30,14 @@ def _index(notes: Notes, call: Call, is_data: bool) -> None:
         kept = [axes[d] for d in range(len(axes)) if d not in indexed_dims]
         return (*kept[:at], *((),) * wide, *kept[at:])[: call.result.ndim]
 
-    _gather(notes, call, is_data, indexed)
+    _gather(notes, call, indexed)
 
 
 def _mask_ndim(index: Tensor) -> int:
     return index.ndim if index.dtype in (torch.bool, torch.uint8) else 0
 
 
-def _gather(notes: Notes, call: Call, is_data: bool, axes_after: Callable[[Axes], Axes]) -> None:
+def _gather(notes: Notes, call: Call, axes_after: Callable[[Axes], Axes]) -> None:
     """Follow rows that are looked up; until more is seen, all remaining dims are one vector."""
     gathered = []
     for source in notes.sources(call.args[0]):
@@ -47,10 +47,10 @@ def _gather(notes: Notes, call: Call, is_data: bool, axes_after: Callable[[Axes]
             sighting.looked_up_at = notes.num_layers
             row = replace(row, stage="row", sighting=sighting)
         gathered.append(row)
-    notes.mark(call.out, gathered, is_data=is_data)
+    notes.mark(call.out, gathered, is_data=call.is_data)
 
 
-def follow_view(notes: Notes, call: Call, is_data: bool) -> None:
+def follow_view(notes: Notes, call: Call) -> None:
     """Follow a view, by taking the same view of a contiguous tensor."""
     tensor = call.args[0]
     probe = torch.empty(tensor.shape, device="meta")
@@ -59,19 +59,19 @@ def follow_view(notes: Notes, call: Call, is_data: bool) -> None:
         sources = [
             s.with_axes(through_view(s.axes, tensor.shape, view)) for s in notes.sources(tensor)
         ]
-        notes.mark(out, sources, is_data=is_data)
+        notes.mark(out, sources, is_data=call.is_data)
 
 
-def _same_dims(notes: Notes, call: Call, is_data: bool) -> None:
+def _same_dims(notes: Notes, call: Call) -> None:
     out = call.result
     sources = [
         s.with_axes(resized(broadcast(s.axes, out.ndim), out.shape))
         for s in notes.sources(call.args[0])
     ]
-    notes.mark(call.out, sources, is_data=is_data)
+    notes.mark(call.out, sources, is_data=call.is_data)
 
 
-def _concatenate(notes: Notes, call: Call, is_data: bool) -> None:
+def _concatenate(notes: Notes, call: Call) -> None:
     out, dim = call.result, call.arg(1, "dim", 0)
     sources = []
     for tensor in call.args[0]:
@@ -81,22 +81,22 @@ def _concatenate(notes: Notes, call: Call, is_data: bool) -> None:
                 axes.insert(dim % out.ndim, ())
             if len(axes) == out.ndim:
                 moved = source.with_axes(resized(tuple(axes), out.shape))
-                sources.append(notes.join(moved, call.name) if is_data else moved)
-    notes.mark(call.out, sources, is_data=is_data)
+                sources.append(notes.join(moved, call.name) if call.is_data else moved)
+    notes.mark(call.out, sources, is_data=call.is_data)
 
 
-def _scatter(notes: Notes, call: Call, is_data: bool) -> None:
+def _scatter(notes: Notes, call: Call) -> None:
     out = call.result
     sources = []
     for tensor in tensors_in((call.args[0], call.args[2] if len(call.args) > 2 else ())):
         for source in notes.sources(tensor):
             if len(source.axes) <= out.ndim:
                 wide = source.with_axes(broadcast(source.axes, out.ndim))
-                sources.append(notes.join(wide, call.name) if is_data else wide)
-    notes.mark(call.out, sources, is_data=is_data)
+                sources.append(notes.join(wide, call.name) if call.is_data else wide)
+    notes.mark(call.out, sources, is_data=call.is_data)
 
 
-def _shape_only(notes: Notes, call: Call, is_data: bool) -> None:
+def _shape_only(notes: Notes, call: Call) -> None:
     """Ignore arguments that only give a shape."""
 
 

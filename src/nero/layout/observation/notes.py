@@ -33,6 +33,8 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     out: Any
+    is_data: bool
+    """Whether any argument depends on the example."""
 
     def arg(self, position: int, key: str, default: Any = None) -> Any:
         """Return an argument, positional or by keyword."""
@@ -173,8 +175,8 @@ class Notes:
                 self._ends[tensor] = tuple(ends.values())
 
 
-Handler: TypeAlias = Callable[[Notes, Call, bool], None]
-"""Follows parameters from a call's arguments into its result; the bool says if any argument is data."""
+Handler: TypeAlias = Callable[[Notes, Call], None]
+"""Follows parameters from a call's arguments into its result."""
 
 
 def tensors_in(tree: Any) -> list[Tensor]:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from nero.layout.observation.invented import invent
 from nero.layout.observation.notes import Call, Notes, tensors_in
 from nero.layout.observation.operations import follow
-from nero.layout.observation.values import ConcreteValues
+from nero.layout.observation.values import ConcreteValues, fake_like
 
 
 class Observer(TorchDispatchMode):
@@ -47,11 +46,11 @@ class Observer(TorchDispatchMode):
             self.values.put(out, value)
         if func.namespace == "prim" or not tensors_in(out):
             return out  # a question about a tensor, not a use of it
-        call = Call(func, name, args, kwargs, out)
-        origins = [self.notes.origin(tensor) for tensor in call.tensors]
+        origins = [self.notes.origin(tensor) for tensor in tensors_in((args, kwargs))]
         is_data = any(origin.is_data for origin in origins)
+        call = Call(func, name, args, kwargs, out, is_data)
         if any(origin.sources for origin in origins):
-            follow(self.notes, call, is_data)
+            follow(self.notes, call)
         elif is_data:
             self.notes.mark(out, (), is_data=True)
         self.notes.pass_ends_on(call)
@@ -61,8 +60,6 @@ class Observer(TorchDispatchMode):
         """Return a stand-in for a user's tensor that an operation is about to write to."""
         if isinstance(tensor, FakeTensor) or tensor.is_meta:
             return tensor
-        fake = torch.empty_strided(
-            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-        )
+        fake = fake_like(tensor, tensor.device)
         self.notes.copy_origin(tensor, fake)
         return fake

@@ -16,23 +16,17 @@ HANDLERS: dict[str, Handler] = {**CONTRACTIONS, **FUNCTIONS, **MOVEMENTS}
 """From an operation's name, without the underscore of in-place variants, to its handler."""
 
 
-def follow(notes: Notes, call: Call, is_data: bool) -> None:
-    """Follow the parameters in an operation's arguments into its result.
-
-    Args:
-        notes: everything seen so far.
-        call: the operation.
-        is_data: whether any argument depends on the example.
-    """
+def follow(notes: Notes, call: Call) -> None:
+    """Follow the parameters in an operation's arguments into its result."""
     handler = HANDLERS.get(call.name)
     if handler is None and call.func.is_view:
         handler = follow_view
     if handler is None and torch.Tag.pointwise in call.func.tags:
         handler = follow_pointwise
-    (handler or _unknown)(notes, call, is_data)
+    (handler or _unknown)(notes, call)
 
 
-def _unknown(notes: Notes, call: Call, is_data: bool) -> None:
+def _unknown(notes: Notes, call: Call) -> None:
     for tensor in call.tensors:
         for source in notes.sources(tensor):
             if source.stage == "weight":  # gathered rows have a sighting already

@@ -19,6 +19,13 @@ _CONSTANTS = ("arange", "zeros", "ones", "full", "eye", "linspace", "scalar_tens
 _GROWING = (*_CONSTANTS, "repeat", "expand", "constant_pad_nd", "one_hot", "new_zeros", "new_full")
 
 
+def fake_like(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a plain stand-in, even for a sharded tensor; call it inside the fake mode."""
+    if tensor.layout != torch.strided:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+
 class ConcreteValues:
     """The concrete values of some fake tensors."""
 

@@ -20,7 +20,7 @@ from torch import nn
 
 import nero
 import nero.functional
-import nero.optim.nero
+import nero.optim.prepared
 from nero.backends import cpu
 from tests.integrations.frameworks import import_frameworks
 
@@ -81,11 +81,11 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str | None]:
         return
     if name == "cpu kernel" and cpu.missing():
         pytest.skip(str(cpu.missing()))
-    choose = nero.optim.nero.backend_name
+    choose = nero.optim.prepared.backend_name
     if name == "plain":
-        nero.optim.nero.backend_name = lambda weight, *, fused: "plain"
+        nero.optim.prepared.backend_name = lambda weight, *, fused: "plain"
     yield name
-    nero.optim.nero.backend_name = choose
+    nero.optim.prepared.backend_name = choose
 
 
 UNPACK = Path(__file__).parents[1] / "shared" / "data" / "unpack.py"

@@ -21,6 +21,7 @@ from nero.backends import cpu
 from nero.core.neurons import ROLES
 from nero.core.rule import Turn, Updated
 from nero.core.spec import STATE, Hyper
+from nero.optim.turning import Turning
 from tests.contract.optimizer_table import TABLE
 from tests.distributed.ranks import on_ranks
 from tests.gold.interpreter import step_in_interpreter
@@ -65,7 +66,7 @@ def test_paths_are_short(path):
     for chain in chains_on_page(path):
         assert chain[:2] == (
             "nero.optim.base.RelativeOptimizer.step",
-            "nero.optim.nero.Nero._update",
+            "nero.optim.turning.Turning.step",
         )
         assert len(chain) - 1 <= LIMIT, shown([chain])
 
@@ -100,7 +101,7 @@ def test_what_the_page_names_exists():
         assert (ROOT / path).exists(), path
     for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE):
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
-    classes = {"Hyper": Hyper, "Nero": nero.Nero, "Turn": Turn, "Updated": Updated}
+    classes = {"Hyper": Hyper, "Turn": Turn, "Turning": Turning, "Updated": Updated}
     attributes = re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE)
     assert {owner for owner, _ in attributes} == {*classes}, "add the class to this test"
     for owner, name in attributes:

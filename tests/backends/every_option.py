@@ -198,5 +198,5 @@ def triton_steps(optimizer: Nero) -> Iterator[None]:
     reason = triton.why_not_device(torch.device("cpu"))
     assert reason is None, reason
     kernel = triton.TritonBackend()
-    with mock.patch.dict(optimizer._backends, plain=kernel, cpu=kernel):
+    with mock.patch.dict(optimizer.rule._backends, plain=kernel, cpu=kernel):
         yield

@@ -429,17 +429,17 @@ class TestKeptPlan:
         pair = self.pair()
         self.steps(pair)
         optimizer, _ = pair[1]
-        kept = optimizer._backends["cpu"].plan
+        kept = optimizer.rule._backends["cpu"].plan
         optimizer.param_groups[0]["lr"] = 0.02
         self.steps(pair)
         assert kept is not None
-        assert optimizer._backends["cpu"].plan is kept
+        assert optimizer.rule._backends["cpu"].plan is kept
 
     def test_copies_and_pickles_leave_it_behind(self):
         pair = self.pair()
         self.steps(pair)
         twin = copy.deepcopy(pair[1][0])
-        assert twin._backends["cpu"].plan is None
+        assert twin.rule._backends["cpu"].plan is None
 
 
 class TestManners:

@@ -42,7 +42,7 @@ def set_grads(model):
 
 
 def kernel_of(optimizer):
-    return optimizer._backends["triton or plain"]
+    return optimizer.rule._backends["triton or plain"]
 
 
 @pytest.mark.parametrize("options", [{}, {"preset": "rows"}, {"constraint": "initial"}], ids=str)

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.skipif(cpu.missing() is not None, reason=str(cpu.missin
 
 def updates_of(optimizer):
     seen = []
-    optimizer._update = seen.extend
+    optimizer.rule.step = lambda updates, _: seen.extend(updates)
     optimizer.step()
-    del optimizer._update
+    del optimizer.rule.step
     return seen
 
 

@@ -382,7 +382,7 @@ def _train_shared(momentum):
     torch.testing.assert_close(cut.full_tensor(), whole.detach(), rtol=2e-6, atol=2e-6)
     assert ours.num_skipped == reference.num_skipped == 1
     # Both halves read one table, and a new rate does not make another.
-    assert ours._summing_backends["triton"].num_built <= len(grads)
+    assert ours.rule._summing_backends["triton"].num_built <= len(grads)
 
 
 class TestCompiled:

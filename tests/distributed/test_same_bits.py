@@ -190,7 +190,7 @@ def _compare_local():
         train(reference, whole, steps)
         assert train_and_count(model, sharded, steps) == [0, 0]
         assert_same_bits(model, reference)
-        assert sharded._backends["cpu"].plan is not None
+        assert sharded.rule._backends["cpu"].plan is not None
 
 
 def test_what_was_cut_last_is_put_together_first():

@@ -18,7 +18,7 @@ def step_in_interpreter(optimizer: Optimizer) -> None:
     reason = triton.why_not_device(torch.device("cpu"))
     if reason is not None:
         raise RuntimeError(f"Triton's interpreter is off: {reason}; set TRITON_INTERPRET=1")
-    backends = optimizer._backends  # type: ignore[attr-defined]
+    backends = optimizer.rule._backends  # type: ignore[attr-defined]
     kernel = triton.TritonBackend()
     with mock.patch.dict(backends, plain=kernel, cpu=kernel):
         optimizer.step()

@@ -22,9 +22,9 @@ MUTANTS = [
     # the head) becomes the optimizer-wide default that groups added later get.
     Mutant(
         "reviewed-optim-01",
-        "src/nero/optim/nero.py",
-        "            if len(values) == len(self.param_groups) and all(v == values[0] for v in values):",
-        "            if values and all(v == values[0] for v in values):",
+        "src/nero/optim/options.py",
+        "        if len(values) == len(groups) and all(value == values[0] for value in values):",
+        "        if values and all(value == values[0] for value in values):",
         OPTIONS,
     ),
     # A parameter saved as an embedding under preset=polar and loaded as a hidden layer of neurons
@@ -32,25 +32,25 @@ MUTANTS = [
     # gradient.
     Mutant(
         "reviewed-optim-02",
-        "src/nero/optim/nero.py",
-        "            saved = {**group, **saved}\n",
-        "            saved = {**saved, **group}\n",
+        "src/nero/optim/checkpoint.py",
+        "_direction({**present, **saved}, ",
+        "_direction({**saved, **present}, ",
         LOADED,
     ),
     # With direction=polar, momentum and nonfinite=raise the error says nothing was updated, but the
     # momentum buffers of finite neurons have already been written.
     Mutant(
         "reviewed-optim-03",
-        "src/nero/optim/nero.py",
-        '        if any(group["nonfinite"] == "raise" for group in self.param_groups):\n            self._check_finite(updates)\n        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n',
-        '        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n        if any(group["nonfinite"] == "raise" for group in self.param_groups):\n            self._check_finite(updates)\n',
+        "src/nero/optim/turning.py",
+        '        if any(group["nonfinite"] == "raise" for group in groups):\n            _check_finite(updates, groups)\n        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n',
+        '        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n        if any(group["nonfinite"] == "raise" for group in groups):\n            _check_finite(updates, groups)\n',
         RAISING,
     ),
     # nonfinite=raise raises FloatingPointError for large but finite gradients whose sum overflows
     # (easily in float16).
     Mutant(
         "reviewed-optim-04",
-        "src/nero/optim/nero.py",
+        "src/nero/optim/turning.py",
         "    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())",
         "    return bool(torch.isfinite(grad.sum()))",
         RAISING,
@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "reviewed-optim-06",
         "src/nero/optim/base.py",
-        "            del self.param_groups[start:]\n",
+        "            del self.param_groups[num_groups:]\n",
         "            self.param_groups.pop()\n",
         ("tests/contract/test_contract_groups.py", "-k", "leaves_no_trace"),
     ),
@@ -149,9 +149,9 @@ MUTANTS = [
     # ConvTranspose fails with a ValueError, because radii are split along dim 0.
     Mutant(
         "reviewed-optim-15",
-        "src/nero/optim/projection.py",
-        "    radii = [None] * len(parts) if radius is None else radius.split(size, dim)",
-        "    radii = [None] * len(parts) if radius is None else radius.split(size)",
+        "src/nero/core/held.py",
+        "        radii = (None,) * len(blocks) if radius is None else radius.split(size, dim)",
+        "        radii = (None,) * len(blocks) if radius is None else radius.split(size)",
         ("tests/optim/test_project.py",),
     ),
     # Models with frozen integer (quantised) or complex parameters are refused.

@@ -435,16 +435,16 @@ MUTANTS = [
     ),
     Mutant(
         "shared-no-gradient-here",
-        "src/nero/optim/base.py",
-        "(grad is None and not with_others):",
-        "grad is None:",
+        "src/nero/optim/prepared.py",
+        "bool(param.grad is not None or with_others)",
+        "param.grad is not None",
         ("tests/distributed/test_other_modes.py",),
     ),
     Mutant(
         "owners-no-gradient-here",
-        "src/nero/optim/base.py",
-        "with_others = known.reduce_over or known.needs_whole",
-        "with_others = known.reduce_over",
+        "src/nero/optim/prepared.py",
+        "with_others = prepared.reduce_over or prepared.needs_whole",
+        "with_others = prepared.reduce_over",
         ("tests/distributed/test_other_modes.py",),
     ),
     Mutant(
@@ -533,7 +533,7 @@ MUTANTS = [
     ),
     Mutant(
         "agree-on-raise",
-        "src/nero/optim/nero.py",
+        "src/nero/optim/turning.py",
         "first, where = lowest_on_any_rank(first, meshes)",
         "first, where = first",
         (AGREEMENT, "-k", "2"),
@@ -555,7 +555,7 @@ MUTANTS = [
     Mutant(
         "agree-on-projecting",
         "src/nero/optim/balanced.py",
-        "param.grad is not None or ranks_share(param, neurons)",
+        "param.grad is not None or held.neuron_mesh_dims",
         "param.grad is not None",
         (AGREEMENT, "-k", "2"),
     ),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import nero
-from nero.optim import projection
+from nero.core import held
 
 LAYOUTS = {
     "rows": ((40, 30), {"neuron_dims": (0,)}),
@@ -23,7 +23,7 @@ def test_blocks_give_the_bits_of_the_whole(layout, constraint, monkeypatch):
     weights = []
     for block in (2**18, 64):
         torch.manual_seed(0)
-        monkeypatch.setattr(projection, "_BLOCK", block)
+        monkeypatch.setattr(held, "_BLOCK", block)
         param = nn.Parameter(1 + torch.randn(shape))
         nero.Nero([{"params": [param], **options}], constraint=constraint)
         weights.append(param.detach())
@@ -31,10 +31,10 @@ def test_blocks_give_the_bits_of_the_whole(layout, constraint, monkeypatch):
 
 
 def test_what_is_computed_stays_small(monkeypatch):
-    monkeypatch.setattr(projection, "_BLOCK", 300)
+    monkeypatch.setattr(held, "_BLOCK", 300)
     seen = []
     monkeypatch.setattr(
-        projection, "project", lambda weight, **_: (seen.append(weight.numel()), weight)[1]
+        held, "project", lambda weight, **_: (seen.append(weight.numel()), weight)[1]
     )
     nero.project_(nn.Linear(30, 100, bias=False))
     assert sum(seen) == 3000

@@ -443,5 +443,5 @@ def test_groups_that_an_engine_has_emptied_are_passed_over():
     step(model, optimizer)
     for group in optimizer.param_groups:
         group["params"] = []
-    optimizer._watch = trained.LoadWatch()
+    optimizer.rule._watch = trained.LoadWatch()
     optimizer.step()

@@ -221,7 +221,7 @@ def cost(name: str, num_steps: int) -> dict[str, Any]:
         for param in model.parameters():
             param.grad = torch.randn_like(param)
         optimizer.step()
-        watch = optimizer._watch
+        watch = optimizer.rule._watch
         of_step = [cpu_seconds(optimizer.step, num_steps) for _ in range(7)]
         of_watch = [
             cpu_seconds(

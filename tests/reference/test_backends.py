@@ -11,4 +11,4 @@ def test_the_backend_that_a_test_names_is_the_one_that_steps(backend):
     optimizer = Nero(layer)
     layer.weight.grad = torch.randn(3, 5)
     optimizer.step()
-    assert (optimizer._backends["cpu"].plan is not None) == (backend == "cpu kernel")
+    assert (optimizer.rule._backends["cpu"].plan is not None) == (backend == "cpu kernel")

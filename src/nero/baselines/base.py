@@ -1,59 +1,42 @@
-"""What the baselines share: state, precision, sharding, and a step that is one pure function."""
+"""What the baselines share: precision, sharding, and a step that is one pure function of a layer."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from nero.core.neurons import Neurons
 from nero.core.precision import working_dtype
 from nero.core.relative import LayerNorm, layer_norm
 from nero.core.spec import StateSpec
 from nero.core.update import Update
-from nero.optim.base import Group, RelativeOptimizer, State
+from nero.optim.rule import Group, Rule, State
 
 COUNTER = {"step": StateSpec("scalar", torch.int64)}
 """The state that every baseline has."""
 
 
-class Baseline(RelativeOptimizer):
-    """An optimiser whose whole step is one pure function of `nero.core.relative`."""
-
-    readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
-    """What checks each option, beside ``lr``."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.option_names = tuple(cls.readers)
+class LayerRule(Rule):
+    """A rule whose step is one pure function of a layer, from `nero.core.relative`."""
 
     @abstractmethod
-    def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
+    def update(
+        self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
-        """Compute the new weight and the changed state; ``state["step"]`` counts this step already."""
+        """Compute the new weight and the changed state; ``state["step"]`` counts this step already.
 
-    def _options_of(self, group: Group) -> Group:
-        if not torch.compiler.is_compiling():
-            for name, read in self.readers.items():
-                read(name, group[name])
-        # Values, not the group: it holds parameters, which must not live on in a cache, or be compared.
-        return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr")}
+        ``options`` has ``lr``, too.
+        """
 
-    def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
-        from nero.distributed import sharded_mesh_dims
-
-        return sharded_mesh_dims(param)
-
-    def _update(self, updates: list[Update]) -> None:
+    def step(self, updates: list[Update], groups: Sequence[Group]) -> None:
+        """Update every layer that has a gradient."""
         if any(update.reduce_over for update in updates):
-            self._update_shared(updates)
+            self._step_shared(updates)
             return
         for update in updates:
             _write_(update, *self._computed(update, layer_norm), is_active=update.lr != 0)
 
-    def _update_shared(self, updates: list[Update]) -> None:
+    def _step_shared(self, updates: list[Update]) -> None:
         # Gone through twice, so that the norms of all layers are added up at once.
         from nero.distributed import SharedNorms
 
@@ -71,7 +54,7 @@ class Baseline(RelativeOptimizer):
         group, dtype = {**update.hyper, "lr": update.lr}, working_dtype(update.weight.dtype)
         grad = -update.grad if group["maximize"] else update.grad
         state = {**update.state, "step": update.state["step"] + 1}
-        weight, changed = self._rule(update.weight.to(dtype), grad.to(dtype), state, group, norm)
+        weight, changed = self.update(update.weight.to(dtype), grad.to(dtype), state, group, norm)
         return weight, {"step": state["step"], **changed}
 
 

@@ -4,14 +4,28 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
-from nero.baselines.base import COUNTER, Baseline
+from nero.baselines.base import COUNTER, LayerRule
 from nero.core.relative import LayerNorm, fromage_update
 from nero.core.spec import flag
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State
+from nero.optim.base import RelativeOptimizer
+from nero.optim.rule import Group, Params, State
 
 
-class Fromage(Baseline):
+class FromageRule(LayerRule):
+    """Fromage's options, state and step."""
+
+    options: ClassVar = {"maximize": flag}
+    state = COUNTER
+
+    def update(
+        self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
+    ) -> tuple[Tensor, State]:
+        """Step once."""
+        return fromage_update(weight, grad, lr=options["lr"], layer_norm=norm), {}
+
+
+class Fromage(RelativeOptimizer):
     r"""Step by a fraction of the layer's norm (Bernstein et al. 2020, Algorithm 1).
 
     $$
@@ -35,8 +49,7 @@ class Fromage(Baseline):
         >>> optimizer.step()
     """
 
-    readers: ClassVar = {"maximize": flag}
-    state_specs = COUNTER
+    rule_type = FromageRule
 
     def __init__(
         self,
@@ -48,8 +61,3 @@ class Fromage(Baseline):
         **unknown: NoReturn,
     ) -> None:
         super().__init__(params, {"lr": lr, "maximize": maximize}, overrides, unknown=unknown)
-
-    def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
-    ) -> tuple[Tensor, State]:
-        return fromage_update(weight, grad, lr=group["lr"], layer_norm=norm), {}

@@ -5,14 +5,51 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
-from nero.baselines.base import COUNTER, Baseline
+from nero.baselines.base import COUNTER, LayerRule
 from nero.core.relative import LayerNorm, lamb_update
 from nero.core.spec import StateSpec, flag, non_negative, positive, unit_intervals
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State
+from nero.optim.base import RelativeOptimizer
+from nero.optim.rule import Group, Params, State
 
 
-class Lamb(Baseline):
+class LambRule(LayerRule):
+    """Lamb's options, state and step."""
+
+    options: ClassVar = {
+        "betas": unit_intervals,
+        "eps": non_negative,
+        "weight_decay": non_negative,
+        "max_norm": positive,
+        "maximize": flag,
+    }
+    state: ClassVar = {
+        **COUNTER,
+        "exp_avg": StateSpec("per element"),
+        "exp_avg_sq": StateSpec("per element"),
+    }
+
+    def update(
+        self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
+    ) -> tuple[Tensor, State]:
+        """Step once."""
+        weight, exp_avg, exp_avg_sq = lamb_update(
+            weight,
+            grad,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            step=state["step"],
+            lr=options["lr"],
+            betas=options["betas"],
+            eps=options["eps"],
+            weight_decay=options["weight_decay"],
+            max_norm=options["max_norm"],
+            layer_norm=norm,
+        )
+        return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+
+
+class Lamb(RelativeOptimizer):
     r"""Adam's direction with the norm of the layer (You et al. 2020, Algorithm 2).
 
     $$
@@ -44,18 +81,7 @@ class Lamb(Baseline):
         >>> optimizer.step()
     """
 
-    readers: ClassVar = {
-        "betas": unit_intervals,
-        "eps": non_negative,
-        "weight_decay": non_negative,
-        "max_norm": positive,
-        "maximize": flag,
-    }
-    state_specs: ClassVar = {
-        **COUNTER,
-        "exp_avg": StateSpec("per element"),
-        "exp_avg_sq": StateSpec("per element"),
-    }
+    rule_type = LambRule
 
     def __init__(
         self,
@@ -79,21 +105,3 @@ class Lamb(Baseline):
             "maximize": maximize,
         }
         super().__init__(params, defaults, overrides, unknown=unknown)
-
-    def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
-    ) -> tuple[Tensor, State]:
-        weight, exp_avg, exp_avg_sq = lamb_update(
-            weight,
-            grad,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            step=state["step"],
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            max_norm=group["max_norm"],
-            layer_norm=norm,
-        )
-        return weight, {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}

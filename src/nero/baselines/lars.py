@@ -4,14 +4,43 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
-from nero.baselines.base import COUNTER, Baseline
+from nero.baselines.base import COUNTER, LayerRule
 from nero.core.relative import LayerNorm, lars_update
 from nero.core.spec import StateSpec, flag, non_negative, unit_interval
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State
+from nero.optim.base import RelativeOptimizer
+from nero.optim.rule import Group, Params, State
 
 
-class Lars(Baseline):
+class LarsRule(LayerRule):
+    """Lars's options, state and step."""
+
+    options: ClassVar = {
+        "momentum": unit_interval,
+        "weight_decay": non_negative,
+        "trust_coefficient": non_negative,
+        "maximize": flag,
+    }
+    state: ClassVar = {**COUNTER, "momentum_buffer": StateSpec("per element")}
+
+    def update(
+        self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
+    ) -> tuple[Tensor, State]:
+        """Step once."""
+        weight, momentum_buffer = lars_update(
+            weight,
+            grad,
+            state["momentum_buffer"],
+            lr=options["lr"],
+            momentum=options["momentum"],
+            weight_decay=options["weight_decay"],
+            trust_coefficient=options["trust_coefficient"],
+            layer_norm=norm,
+        )
+        return weight, {"momentum_buffer": momentum_buffer}
+
+
+class Lars(RelativeOptimizer):
     r"""Momentum SGD with a local rate per layer (You et al. 2017, Algorithm 1).
 
     $$
@@ -42,13 +71,7 @@ class Lars(Baseline):
         >>> optimizer.step()
     """
 
-    readers: ClassVar = {
-        "momentum": unit_interval,
-        "weight_decay": non_negative,
-        "trust_coefficient": non_negative,
-        "maximize": flag,
-    }
-    state_specs: ClassVar = {**COUNTER, "momentum_buffer": StateSpec("per element")}
+    rule_type = LarsRule
 
     def __init__(
         self,
@@ -70,18 +93,3 @@ class Lars(Baseline):
             "maximize": maximize,
         }
         super().__init__(params, defaults, overrides, unknown=unknown)
-
-    def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
-    ) -> tuple[Tensor, State]:
-        weight, momentum_buffer = lars_update(
-            weight,
-            grad,
-            state["momentum_buffer"],
-            lr=group["lr"],
-            momentum=group["momentum"],
-            weight_decay=group["weight_decay"],
-            trust_coefficient=group["trust_coefficient"],
-            layer_norm=norm,
-        )
-        return weight, {"momentum_buffer": momentum_buffer}

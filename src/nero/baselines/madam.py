@@ -6,12 +6,13 @@ from typing import ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from nero.baselines.base import COUNTER, Baseline
+from nero.baselines.base import COUNTER, LayerRule
 from nero.core.relative import LayerNorm, madam_update, sum_of_squares
 from nero.core.sharding import full_tensor
 from nero.core.spec import StateSpec, flag, positive, unit_interval
 from nero.layout import Overrides
-from nero.optim.base import Group, Params, State
+from nero.optim.base import RelativeOptimizer
+from nero.optim.rule import Group, Params, State
 
 
 def _root_mean_square(param: Tensor, group: Group, norms: Callable[[], Tensor]) -> Tensor:
@@ -19,7 +20,39 @@ def _root_mean_square(param: Tensor, group: Group, norms: Callable[[], Tensor]) 
     return torch.sqrt(mean_sq)
 
 
-class Madam(Baseline):
+class MadamRule(LayerRule):
+    """Madam's options, state and step."""
+
+    options: ClassVar = {
+        "beta": unit_interval,
+        "max_ratio": positive,
+        "weight_bound": positive,
+        "maximize": flag,
+    }
+    state: ClassVar = {
+        **COUNTER,
+        "exp_avg_sq": StateSpec("per element"),
+        "scale": StateSpec("scalar", initial=_root_mean_square, is_written=False),
+    }
+
+    def update(
+        self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
+    ) -> tuple[Tensor, State]:
+        """Step once."""
+        weight, exp_avg_sq = madam_update(
+            weight,
+            grad,
+            state["exp_avg_sq"],
+            max_weight=options["weight_bound"] * state["scale"],
+            step=state["step"],
+            lr=options["lr"],
+            beta=options["beta"],
+            max_ratio=options["max_ratio"],
+        )
+        return weight, {"exp_avg_sq": exp_avg_sq}
+
+
+class Madam(RelativeOptimizer):
     r"""Multiply each weight by a factor near one (Bernstein et al. 2020, Algorithm 1).
 
     $$
@@ -51,17 +84,7 @@ class Madam(Baseline):
         >>> optimizer.step()
     """
 
-    readers: ClassVar = {
-        "beta": unit_interval,
-        "max_ratio": positive,
-        "weight_bound": positive,
-        "maximize": flag,
-    }
-    state_specs: ClassVar = {
-        **COUNTER,
-        "exp_avg_sq": StateSpec("per element"),
-        "scale": StateSpec("scalar", initial=_root_mean_square, is_written=False),
-    }
+    rule_type = MadamRule
 
     def __init__(
         self,
@@ -83,18 +106,3 @@ class Madam(Baseline):
             "maximize": maximize,
         }
         super().__init__(params, defaults, overrides, unknown=unknown)
-
-    def _rule(
-        self, weight: Tensor, grad: Tensor, state: State, group: Group, norm: LayerNorm
-    ) -> tuple[Tensor, State]:
-        weight, exp_avg_sq = madam_update(
-            weight,
-            grad,
-            state["exp_avg_sq"],
-            max_weight=group["weight_bound"] * state["scale"],
-            step=state["step"],
-            lr=group["lr"],
-            beta=group["beta"],
-            max_ratio=group["max_ratio"],
-        )
-        return weight, {"exp_avg_sq": exp_avg_sq}

@@ -168,7 +168,7 @@ class Hyper(NamedTuple):
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> "Hyper":
         """Read and check the options of a param group."""
-        return cls(*[_READERS[name](name, options[name]) for name in cls._fields])
+        return cls(*[READERS[name](name, options[name]) for name in cls._fields])
 
     def for_neurons(self, neurons: Neurons) -> "Hyper":
         """Return the options that these neurons can obey; most often they are the same."""
@@ -179,6 +179,11 @@ class Hyper(NamedTuple):
         is_layer = neurons.role == "neuron" and not neurons.is_elementwise
         direction = self.direction if is_layer else "gradient"
         return self._replace(constraint=constraint, gain_penalty=penalty, direction=direction)
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether a step may round at random."""
+        return self.stochastic_rounding or self.momentum_dtype == "bfloat16"
 
     def along_given(self) -> "Hyper":
         """Return the options of a step whose direction is given in the place of a gradient."""
@@ -228,7 +233,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 INITIAL = -1.0  # what `target` says for Sphere(radius="initial"), as NaN does for a free norm
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {
+READERS: dict[str, Callable[[str, Any], Any]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Hyper, include_extras=True).items()
 }
 

@@ -20,9 +20,11 @@ from nero.distributed.placement import (
     sharded_neuron_norm,
     total_count,
 )
+from nero.distributed.shard import Shard
 from nero.distributed.sharded_step import step_
 
 __all__ = [
+    "Shard",
     "SharedNorms",
     "check_placements",
     "cuts_of",

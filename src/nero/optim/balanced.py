@@ -16,8 +16,9 @@ from nero.optim.base import RelativeOptimizer
 from nero.optim.checkpoint import INITIAL_NORMS, check_groups, check_state_dict, matched_by_name
 from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
 from nero.optim.flattened import SeenShapes
+from nero.optim.held import hold_in
 from nero.optim.nero import Nero
-from nero.optim.projection import project_param_, ranks_share
+from nero.optim.projection import project_held_, project_param_
 from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
 
 
@@ -204,17 +205,18 @@ class Balanced(Optimizer):
         for group in self.param_groups:
             all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
-                neurons = neurons_from_options(group, param.shape)
+                held = hold_in(group, param)
                 # All ranks that share neurons must come along, though some may have no gradient. What has
                 # not changed keeps its bits.
-                is_changed = param.grad is not None or ranks_share(param, neurons)
+                is_changed = param.grad is not None or held.neuron_mesh_dims
                 if not is_changed or not _is_trainable(param):
                     continue
                 now = _norms(param, group)
                 if all_norms[index] is not None and now is not None:
                     norms = all_norms[index].to(param.device)
                     all_norms[index] = torch.where(norms > 0, norms, now)
-                project_param_(param, neurons, self._constraint(group), all_norms[index])
+                sphere = self._constraint(group).for_fan_in(held.neurons.fan_in)
+                project_held_(held, sphere, all_norms[index])
             if INITIAL_NORMS in group:
                 group[INITIAL_NORMS] = all_norms
         if not torch.compiler.is_compiling():

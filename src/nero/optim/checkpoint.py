@@ -1,25 +1,112 @@
-"""From the groups and states of a checkpoint to those of the optimiser that loads it."""
+"""From the groups and states of a checkpoint to those of the optimizer that loads it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from nero.core.arguments import kind_of
-from nero.core.neurons import LAYOUT_KEYS
+from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sharding import is_sharded
-from nero.core.spec import StateSpec
+from nero.core.spec import Hyper, StateSpec
 from nero.core.sphere import as_constraint
 from nero.core.warn import warn_user
+from nero.optim.checks import named_params
+from nero.optim.rule import Group, Rule, State
 
-Group = dict[str, Any]
 _PASS = "pass what optimizer.state_dict() returned"
 _ANEW = "load the model's weights alone, and start the optimizer anew"
 _TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
 """Options that others have too, so that they tell nothing."""
 INITIAL_NORMS = "initial_norms"
 """Where `Balanced` keeps, in a group, the norms of its parameters' neurons, one tensor per parameter."""
+
+
+@contextmanager
+def loading(optimizer: Any, names: Sequence[str]) -> Iterator[None]:
+    """Let torch's ``load_state_dict`` load a checkpoint our way: by name, and bit for bit.
+
+    Everything is made before anything changes, so a checkpoint that does not fit leaves no trace.
+
+    Args:
+        optimizer: a `RelativeOptimizer`, which loads the checkpoint.
+        names: of its parameters in the model's order, for checkpoints without names.
+    """
+    states: dict[Tensor, State] = {}
+
+    def before(_: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        groups, restored = _read(optimizer, state_dict, names)
+        states.update(restored)
+        return {**state_dict, "param_groups": groups}
+
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(before),
+        optimizer.register_load_state_dict_post_hook(
+            lambda _: optimizer.state.update(states), prepend=True
+        ),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _read(
+    optimizer: Any, state_dict: Any, names: Sequence[str]
+) -> tuple[list[Group], dict[Tensor, State]]:
+    """Return the groups of a checkpoint as they go on here, and the states of the parameters."""
+    check_state_dict(state_dict)
+    present, kept = optimizer.param_groups, state_dict["state"]
+    named = named_by_order(state_dict["param_groups"], names)
+    owners = {key: group for group in named for key in group["params"]}
+    saved = matched_by_name(named, present)
+    check_origin(saved, kept, optimizer.rule, type(optimizer).__name__)
+    check_groups(saved, present)
+    warn_of_roles([*zip(present, saved, strict=True)])
+    states: dict[Tensor, State] = {}
+    restarted: list[str] = []
+    merged = [_merged(*pair, optimizer.rule) for pair in zip(present, saved, strict=True)]
+    for group, options in zip(present, merged, strict=True):
+        optimizer.check_group_(options)
+        layout = {key: options[key] for key in LAYOUT_KEYS}
+        for (param, name), key in zip(named_params(group), options["params"], strict=True):
+            if not kept.get(key) or param.is_meta:
+                continue
+            fresh = optimizer.fresh_state(param, options)
+            states[param] = restored_state(
+                fresh, kept[key], optimizer.rule.state, name, type(optimizer)
+            )
+            was = _direction({**layout, **owners[key]}, param, optimizer.rule)
+            if was != _direction(options, param, optimizer.rule):
+                restart_statistics_(states[param])
+                restarted.append(f"{name} ({was})")
+    warn_of_restart(restarted)
+    return merged, states
+
+
+def _direction(group: Group, param: Tensor, rule: Rule) -> Any:
+    """Return what the running norms of a parameter are norms of; ``None`` if a rule has no directions."""
+    if "direction" not in rule.options:
+        return None
+    hyper = Hyper(direction=group.get("direction", "gradient"))  # older versions had no other
+    return hyper.for_neurons(neurons_from_options(group, param.shape)).direction
+
+
+def _merged(present: Group, saved: Group, rule: Rule) -> Group:
+    """Return a saved group with the present layout, and with present options where it has none."""
+    own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
+    layout = {key: own[key] for key in LAYOUT_KEYS}
+    lacking = {key: rule.missing[key] for key in rule.missing.keys() - saved.keys()}
+    merged = {**own, **lacking, **saved, **layout}
+    if saved.get("role", present["role"]) != present["role"] and present["params"]:
+        # An embedding's direction="polar" had no effect then, and must not begin to have one.
+        direction = _direction({**present, **saved}, present["params"][0], rule)
+        merged |= {} if direction is None else {"direction": direction}
+    return merged
 
 
 def check_mapping(state_dict: Any) -> None:
@@ -50,24 +137,25 @@ def check_state_dict(state_dict: Any) -> None:
         raise ValueError(f"this state_dict's state is not a mapping: {_PASS}")
 
 
-def check_origin(saved: Sequence[Group], states: Mapping[Any, Any], optimizer: Any) -> None:
-    """Raise if what was kept for a parameter has nothing of this optimiser that each of its kind has."""
-    options = {*optimizer.option_names} - _TORCHS_OPTIONS
+def check_origin(
+    saved: Sequence[Group], states: Mapping[Any, Any], rule: Rule, optimizer: str
+) -> None:
+    """Raise if what was kept for a parameter has nothing of this optimizer that each of its kind has."""
+    options = {*rule.options} - _TORCHS_OPTIONS
     for group in saved:
         is_empty = not any(states.get(index) for index in group["params"])
         if is_empty and options and not options & group.keys():
             raise ValueError(
                 f"the checkpoint has no {min(options)} and no state, only {sorted(group)}; it is the "
-                f"checkpoint of another optimizer than {optimizer.__name__}: {_ANEW}"
+                f"checkpoint of another optimizer than {optimizer}: {_ANEW}"
             )
-    specs: Mapping[str, StateSpec] = optimizer.state_specs
-    own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
+    own = [key for key, spec in rule.state.items() if key != "step" and spec.is_required]
     for index in [index for group in saved for index in group["params"]]:
         state = states.get(index)
         if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
             raise ValueError(
                 f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
-                f"the checkpoint of another optimizer than {optimizer.__name__}: {_ANEW}"
+                f"the checkpoint of another optimizer than {optimizer}: {_ANEW}"
             )
 
 
@@ -172,13 +260,6 @@ def named_by_order(saved: Sequence[Group], names: Sequence[str]) -> Sequence[Gro
 def _value_of(name: str, key: str, group: Group) -> Any:
     values = group.get(key)
     return None if values is None else values[group["param_names"].index(name)]
-
-
-def merged_group(present: Group, saved: Group) -> Group:
-    """Return a saved group with the present layout, and with present options where it has none."""
-    own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
-    layout = {key: own[key] for key in LAYOUT_KEYS}
-    return {**own, **saved, **layout}
 
 
 def restart_statistics_(state: dict[str, Tensor]) -> None:

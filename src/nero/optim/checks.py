@@ -57,7 +57,7 @@ def check_params(params: Any) -> None:
 
 
 @contextmanager
-def advice_to_torchs_errors() -> Iterator[None]:
+def explain_torch_errors() -> Iterator[None]:
     """Add what to do to what torch says of parameters that it refuses."""
     try:
         yield

@@ -1,14 +1,12 @@
-"""The Nero optimiser."""
+"""The Nero optimizer."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from nero.backends import backend_name, new_backends, operator, plain, why_not_fused
-from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
+from nero.core.neurons import neurons_from_options
 from nero.core.presets import (
     CHOSEN,
     PresetName,
@@ -17,33 +15,18 @@ from nero.core.presets import (
     read_rate,
     resolve_options,
 )
-from nero.core.sharding import is_sharded, to_local
-from nero.core.spec import (
-    STATE,
-    Direction,
-    Hyper,
-    MomentumDtype,
-    Nonfinite,
-    Norm,
-    flag,
-    momentum_dtype_name,
-)
+from nero.core.sharding import is_sharded
+from nero.core.spec import Direction, Hyper, MomentumDtype, Nonfinite, Norm, momentum_dtype_name
 from nero.core.sphere import Sphere, as_constraint
-from nero.core.update import Places, Update
 from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.arrival import model_of
-from nero.optim.advice import (
-    advise_on_lr,
-    advise_on_num_steps,
-    advise_on_peak,
-    warn_of_other_preset,
-)
-from nero.optim.base import Group, Params, RelativeOptimizer, Resolved, State
-from nero.optim.checks import name_at, warn_maybe_output, warn_no_foreach
-from nero.optim.polar import along_polar
-from nero.optim.projection import project_param_
-from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
+from nero.optim.advice import advise_on_lr, advise_on_num_steps, advise_on_peak
+from nero.optim.base import RelativeOptimizer
+from nero.optim.checks import warn_maybe_output, warn_no_foreach
+from nero.optim.options import adopt_, warn_without_outputs
+from nero.optim.rule import Group, Params
+from nero.optim.turning import Turning
 from nero.tables import aligned
 
 
@@ -127,19 +110,7 @@ class Nero(RelativeOptimizer):
         True
     """
 
-    state_specs = STATE
-    option_names = (*Hyper._fields, "fused", "weight_decay")
-    option_hints: ClassVar = {
-        "betas": "pass the first of them as momentum=, and the second as beta=",
-        "eps": "nothing is divided by zero, so none is needed; leave it out",
-        "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
-        "learning_rate": "it is called lr=",
-        "total_steps": "it is called num_steps=",
-        "num_steps": "it is for the whole optimizer; give it to the optimizer itself",
-        "amsgrad": "it is Adam's; leave it out",
-        "nesterov": "it is SGD's; pass momentum=, which looks a step ahead as Nesterov has it",
-        "dampening": "it is SGD's; leave it out",
-    }
+    rule_type = Turning
 
     def __init__(
         self,
@@ -169,7 +140,7 @@ class Nero(RelativeOptimizer):
     ) -> None:
         warn_no_foreach(foreach)
         if isinstance(beta, tuple | list):
-            raise TypeError(f"beta must be a number, not {beta!r}: {self.option_hints['betas']}")
+            raise TypeError(f"beta must be a number, not {beta!r}: {self.rule_type.hints['betas']}")
         given = {
             "lr": read_rate(preset, lr, num_steps),
             "beta": beta,
@@ -194,10 +165,9 @@ class Nero(RelativeOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
-        self._reset()
         model = model_of(params)  # before its parameters are taken
         super().__init__(params, defaults, overrides, example, unknown=unknown)
-        self._warn_without_outputs()
+        warn_without_outputs(self.param_groups, self.defaults)
         if example is None and find_preset(preset).by_role and constraint is None:
             warn_maybe_output(self.param_groups, model, preset)
         advise_on_lr(self.param_groups, preset)
@@ -254,16 +224,11 @@ class Nero(RelativeOptimizer):
         return f"Nero(preset={self.defaults['preset']!r})\n{table}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._reset()
         if "defaults" in state:  # of a pickle, which may be older than an option
             defaults = {**Hyper._field_defaults, "preset": "paper", **state["defaults"]}
             defaults.setdefault(CHOSEN, chosen_names(defaults["preset"], defaults))
             state = {**state, "defaults": defaults}
         super().__setstate__(state)
-
-    def _reset(self) -> None:
-        self._backends, self._summing_backends = new_backends(), new_backends()
-        self._watch, self._has_judged = LoadWatch(), False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it.
@@ -278,57 +243,12 @@ class Nero(RelativeOptimizer):
             packed["state"][index] = {k: v for k, v in state.items() if k != "num_skipped"}
         return packed
 
-    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
-        super()._check_param(param, group, name)
-        reason = why_not_fused(to_local(param)) if group["fused"] and param.requires_grad else None
-        if is_sharded(param):
-            from nero import distributed
-
-            neurons = neurons_from_options(group, param.shape)
-            distributed.check_placements(param, neurons, name)  # type: ignore[arg-type]
-        if reason:
-            raise ValueError(
-                f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
-                "the fastest implementation that there is"
-            )
-
-    def _marks_outputs(self, defaults: Mapping[str, Any]) -> bool:
-        return find_preset(defaults["preset"]).marks_outputs(defaults[CHOSEN])
-
-    def _warn_without_outputs(self) -> None:
-        of_outputs = find_preset(self.defaults["preset"]).of_outputs
-        layers = [group for group in self.param_groups if group["role"] in (None, "neuron")]
-        is_known = any(of_outputs.items() <= group.items() for group in layers)
-        if self._marks_outputs(self.defaults) and layers and not is_known:
-            told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
-            warn_user(
-                f"no output layer is known, which preset={self.defaults['preset']!r} would give {told}; "
-                "pass the model, call nero.annotate(model) before, or set it in a group of its own",
-                LayoutWarning,
-            )
-
-    def _with_options(self, group: Group, is_output: bool) -> Group:
-        preset = self.defaults["preset"]
-        if group.get("preset", preset) != preset:
-            raise ValueError(
-                f"a group has preset={group['preset']!r}, but a preset is for the whole optimizer, and "
-                f"this one has {preset!r}; set the options of the group themselves"
-            )
-        given = {name: self.defaults[name] for name in self.defaults[CHOSEN]}
-        own = {name: group[name] for name in ("lr", *Hyper._fields) if group.get(name) is not None}
-        options = resolve_options(
-            preset, given, role=group.get("role"), is_output=is_output, own=own
-        )
-        left = {name: value for name, value in group.items() if name not in options}
-        return {**left, **options, CHOSEN: tuple(sorted({*given, *own}))}
-
     def add_param_group(self, param_group: Group) -> None:
         """Add a param group; options that it leaves out, or has as ``None``, follow from its roles."""
-        start = len(self.param_groups)
+        num_groups = len(self.param_groups)
         super().add_param_group(param_group)
-        if not self._is_building:
-            advise_on_lr(self.param_groups[start:], self.defaults["preset"])
-            advise_on_peak(self.param_groups[start:])
+        advise_on_lr(self.param_groups[num_groups:], self.defaults["preset"])
+        advise_on_peak(self.param_groups[num_groups:])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
@@ -339,143 +259,4 @@ class Nero(RelativeOptimizer):
         except for ``norm``: such a checkpoint holds ``"rms"``, and goes on with it.
         """
         super().load_state_dict(state_dict)
-        presets = {group["preset"] for group in self.param_groups}
-        if len(presets) == 1:
-            self._adopt(*presets)
-
-    def _adopt(self, preset: PresetName) -> None:
-        """Let groups that are added later get what the loaded groups have."""
-        if preset != self.defaults["preset"]:
-            warn_of_other_preset(preset, self.defaults["preset"])
-        given = {}
-        for name in [*Hyper._fields, "lr"]:
-            key = "initial_lr" if name == "lr" and "initial_lr" in self.param_groups[0] else name
-            values = [g.get(key) for g in self.param_groups if name in g[CHOSEN]]
-            if len(values) == len(self.param_groups) and all(v == values[0] for v in values):
-                given[name] = values[0]
-        self.defaults.update(
-            resolve_options(preset, given), preset=preset, chosen=(*sorted(given),)
-        )
-
-    def _merged(self, group: Group, saved: Group) -> Group:
-        merged = super()._merged(group, saved)
-        merged["norm"] = saved.get("norm", "rms")  # older versions had no other
-        if saved.get("role", group["role"]) != group["role"] and group["params"]:
-            saved = {**group, **saved}
-            # An embedding's direction="polar" had no effect then, and must not begin to have one.
-            merged["direction"] = self._statistics_of(saved, group["params"][0])
-        return merged
-
-    def _statistics_of(self, group: Group, param: Tensor) -> Any:
-        options = Hyper.read({**Hyper._field_defaults, **group})
-        return options.for_neurons(neurons_from_options(group, param.shape)).direction
-
-    def _check_group(self, group: Group) -> None:
-        group["constraint"] = as_constraint(group["constraint"])
-        group["momentum_dtype"] = momentum_dtype_name("momentum_dtype", group["momentum_dtype"])
-        super()._check_group(group)
-
-    def _options_of(self, group: Group) -> Hyper:
-        if group["fused"] is not None:
-            flag("fused", group["fused"])
-        if group["weight_decay"] != 0:
-            names = group.get("param_names") or ["its first parameter"]
-            raise ValueError(
-                f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: Nero "
-                "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
-                "regularise, see gain_penalty"
-            )
-        return Hyper.read(group)
-
-    def _hyper(self, options: Hyper, neurons: Neurons) -> Hyper:
-        return options.for_neurons(neurons)
-
-    def _backend(self, weight: Tensor, group: Group) -> str:
-        return backend_name(weight, fused=group["fused"])
-
-    def _reduce_over(self, param: Tensor, neurons: Neurons) -> tuple[Any, ...]:
-        from nero.distributed import fan_in_mesh_dims
-
-        return fan_in_mesh_dims(param, neurons)
-
-    def _needs_whole(self, param: Tensor, hyper: Hyper) -> bool:
-        from nero.distributed import cuts_of
-
-        return hyper.direction == "polar" and bool(cuts_of(param))
-
-    def _places(self, param: Tensor, neurons: Neurons, hyper: Hyper) -> Places | None:
-        from nero.distributed import places_of
-
-        is_rounded = hyper.stochastic_rounding or hyper.momentum_dtype == "bfloat16"
-        return places_of(param, neurons) if is_rounded else None
-
-    def _prepare_groups(self, groups: Sequence[Group]) -> None:
-        warn_if_trained(layers_of(groups))
-        self._has_judged = True
-        super()._prepare_groups(groups)
-        self._has_judged = False
-
-    def _on_new_param(self, param: Tensor, resolved: Resolved, state: State) -> None:
-        if not torch.compiler.is_compiling():
-            if not self._has_judged:  # unfrozen or swapped in since the last step, as others may be
-                warn_if_trained(layers_of(self.param_groups, known=self.state))
-            self._watch, self._has_judged = LoadWatch(), True
-        radius = resolved.neurons.view(state["radius"]) if "radius" in state else None
-        project_param_(param, resolved.neurons, resolved.hyper.constraint, radius)
-
-    def _update(self, updates: list[Update]) -> None:
-        if not torch.compiler.is_compiling():
-            self._watch.before_step(self.param_groups)
-        if any(group["nonfinite"] == "raise" for group in self.param_groups):
-            self._check_finite(updates)
-        if any(update.hyper.direction == "polar" for update in updates):
-            updates = along_polar(updates)
-        shared = [update for update in updates if update.reduce_over]
-        if shared:
-            from nero import distributed
-
-            backends = self._summing_backends
-            if torch.compiler.is_compiling():
-                backends = dict.fromkeys(backends, plain)
-            distributed.step_(shared, backends)
-            updates = [update for update in updates if not update.reduce_over]
-        for name in dict.fromkeys([update.backend for update in updates]):
-            mine = [update for update in updates if update.backend == name]
-            if name != "plain" and torch.compiler.is_compiling():
-                operator.step_(mine, name)
-            else:
-                self._backends[name].step_(mine)
-        if not torch.compiler.is_compiling():
-            self._watch.after_step()
-            self._has_judged = False
-
-    def _check_finite(self, updates: list[Update]) -> None:
-        """Raise, on all ranks or on none, if a gradient is not finite.
-
-        Ranks see different parts of a sharded gradient, so they agree on the first parameter that has NaN
-        or inf anywhere: one number per process group. Every parameter's mesh takes part, with a gradient
-        or without, since ranks may disagree on that too. Without sharded parameters nothing is sent:
-        gradients are then assumed equal on all ranks, as DDP leaves them.
-        """
-        params = [param for group in self.param_groups for param in group["params"]]
-        first, where = len(params), ""
-        for update in updates:
-            if update.hyper.nonfinite == "raise" and not _is_finite(update.grad):
-                first = update.position
-                break
-        meshes = [param.device_mesh for param in params if is_sharded(param)]
-        if meshes:
-            from nero.distributed import lowest_on_any_rank
-
-            first, where = lowest_on_any_rank(first, meshes), " on some rank"
-        if first < len(params):
-            name = name_at(self.param_groups, first)
-            raise FloatingPointError(
-                f"the gradient of {name} is not finite{where}; nothing was updated: look into the loss, or "
-                'leave nonfinite="skip" to go on without such neurons'
-            )
-
-
-def _is_finite(grad: Tensor) -> bool:
-    # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
-    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())
+        adopt_(self.defaults, self.param_groups)

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from nero.core.arguments import check_real
+from nero.core.held import Held
 from nero.core.neurons import Neurons, neurons_from_options
-from nero.core.sharding import is_sharded, to_local
-from nero.core.sphere import BALANCED, Sphere, as_constraint, project
+from nero.core.sphere import BALANCED, Sphere, as_constraint
 from nero.layout import Overrides
-from nero.optim.base import Params, as_groups
 from nero.optim.checks import check_has_params
-
-_BLOCK = 2**18  # elements: what is computed of them in float64 stays in a core's cache
+from nero.optim.groups import as_groups
+from nero.optim.held import hold
+from nero.optim.rule import Params
 
 
 def project_(
@@ -54,47 +54,21 @@ def project_(
             project_param_(param, neurons_from_options(group, param.shape), sphere)
 
 
-@torch.no_grad()
 def project_param_(
     param: Tensor, neurons: Neurons, constraint: Sphere, radius: Tensor | None = None
 ) -> None:
     """Project one parameter in place; without fan-in, or without a radius to keep, it stays."""
-    if neurons.is_elementwise:
+    project_held_(hold(param, neurons), constraint.for_fan_in(neurons.fan_in), radius)
+
+
+def project_held_(held: Held, constraint: Sphere, radius: Tensor | None = None) -> None:
+    """Project a parameter in place, given the constraint at its fan-in."""
+    if held.neurons.is_elementwise:
         return
-    constraint = constraint.for_fan_in(neurons.fan_in)
     if constraint.radius == "initial" and radius is None:
         constraint = Sphere(None, constraint.centre)
-    if is_sharded(param) and not ranks_share(param, neurons):
-        param, radius = to_local(param), None if radius is None else to_local(radius)
-    dims = neurons.fan_in_dims
-    for weight, radii in _blocks(neurons.view(param), radius, dims):
-        projected = project(weight, fan_in_dims=dims, constraint=constraint, radius=radii)
-        if is_sharded(weight):
-            # Torch may have placed it otherwise, where there are more ranks than rows.
-            projected = projected.redistribute(weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
-        weight.copy_(projected)
-
-
-def _blocks(
-    weight: Tensor, radius: Tensor | None, fan_in_dims: tuple[int, ...]
-) -> list[tuple[Tensor, Tensor | None]]:
-    """Return a weight and its radii a few neurons at a time, if they are on a CPU."""
-    dim = next((d for d in range(weight.ndim) if d not in fan_in_dims), None)
-    if dim is None or weight.device.type != "cpu" or is_sharded(weight) or not weight.numel():
-        return [(weight, radius)]
-    size = max(1, _BLOCK * weight.shape[dim] // weight.numel())
-    parts = weight.split(size, dim)
-    radii = [None] * len(parts) if radius is None else radius.split(size, dim)
-    return list(zip(parts, radii, strict=True))
-
-
-def ranks_share(param: Tensor, neurons: Neurons) -> bool:
-    """Whether ranks hold parts of one neuron each, so that none can judge or project it alone."""
-    if not is_sharded(param):
-        return False
-    from nero.distributed import fan_in_mesh_dims
-
-    return bool(fan_in_mesh_dims(param, neurons))
+    with torch.no_grad():
+        held.project_(constraint, radius)
 
 
 def _each(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[Tensor, dict[str, Any]]]:

@@ -17,13 +17,11 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-from nero.core.neurons import neurons_from_options
-from nero.core.sharding import to_local
 from nero.core.sphere import Sphere, as_constraint, is_balanced, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
 from nero.core.warn import warn_user
 from nero.optim.advice import is_chosen
-from nero.optim.projection import ranks_share
+from nero.optim.held import hold_in
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -63,7 +61,10 @@ class Layer:
 
 
 def layers_of(
-    groups: Iterable[Group], constraint: Sphere | None = None, *, known: Container[Tensor] = ()
+    groups: Iterable[Group],
+    constraint: Sphere | None = None,
+    *,
+    only: Container[Tensor] | None = None,
 ) -> list[Layer]:
     """Return the layers that can be judged, of the groups for which nobody chose a constraint.
 
@@ -72,7 +73,7 @@ def layers_of(
     Args:
         groups: param groups.
         constraint: that of groups without one.
-        known: parameters to pass over.
+        only: pass over other parameters.
     """
     layers = []
     for group in groups:
@@ -84,12 +85,15 @@ def layers_of(
             group["params"]
         )  # engines may take parameters, and leave names
         for place, param in enumerate(group["params"]):
-            if not param.requires_grad or param.is_meta or param in known:
+            if not param.requires_grad or param.is_meta:
                 continue
-            neurons = neurons_from_options(group, param.shape)
-            if ranks_share(param, neurons):
+            if only is not None and param not in only:
                 continue
-            weight = neurons.view(to_local(param))
+            held = hold_in(group, param)
+            neurons = held.neurons
+            if held.neuron_mesh_dims:
+                continue
+            weight = neurons.view(held.local)
             size = min(neurons.fan_in, weight.numel() // neurons.fan_in)
             if size >= MIN_SIZE and not isinstance(weight, FakeTensor):
                 name = names[place] if is_named else ""

@@ -1,0 +1,81 @@
+"""A parameter as this rank holds it: what optimizers ask instead of whether it is sharded."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nero.core.neurons import Neurons
+from nero.core.precision import finite_part
+from nero.core.sphere import Sphere, neuron_norm, project
+from nero.core.update import Places
+
+_BLOCK = 2**18  # elements: what is computed of them in float64 stays in a core's cache
+
+
+class Held:
+    """A parameter that this rank holds in full; `nero.distributed.Shard` is one that is sharded."""
+
+    is_cut = False
+    """Whether other ranks hold other parts of it."""
+    mesh: Any = None
+    """The device mesh it is sharded over."""
+    layer_mesh_dims: tuple[Any, ...] = ()
+    """The mesh dims over which the layer is cut: where the sums of a whole layer are added up."""
+    neuron_mesh_dims: tuple[Any, ...] = ()
+    """The mesh dims over which neurons are cut: where the sums of each neuron are added up."""
+
+    def __init__(self, param: Tensor, neurons: Neurons) -> None:
+        self.param = param
+        self.neurons = neurons
+
+    @property
+    def local(self) -> Tensor:
+        """The tensor of this rank."""
+        return self.param
+
+    def local_grad(self, name: str) -> Tensor | None:
+        """Return this rank's part of the gradient, placed as the parameter is."""
+        return self.param.grad
+
+    def check(self, name: str) -> None:
+        """Raise if the parameter is held in a way that leaves no neurons."""
+
+    def places(self) -> Places | None:
+        """Return where this rank's elements lie in the full parameter, if it holds a part."""
+        return None
+
+    def zeros_per_neuron(self, dtype: torch.dtype) -> Tensor:
+        """Return a zero for each neuron."""
+        return torch.zeros(self.neurons.state_shape, dtype=dtype, device=self.param.device)
+
+    def neuron_norms(self) -> Tensor:
+        """Return the norm of each neuron's finite weights."""
+        finite = finite_part(self.neurons.view(self.param))
+        norms = neuron_norm(finite, fan_in_dims=self.neurons.fan_in_dims)
+        return norms.view(self.neurons.state_shape)
+
+    def project_(self, constraint: Sphere, radius: Tensor | None = None) -> None:
+        """Project every neuron in place.
+
+        Args:
+            constraint: where to; as `Sphere.for_fan_in` gives it.
+            radius: each neuron's own norm, for ``Sphere("initial")``.
+        """
+        project_blocks_(self.local, self.neurons, constraint, radius)
+
+
+def project_blocks_(
+    weight: Tensor, neurons: Neurons, constraint: Sphere, radius: Tensor | None
+) -> None:
+    """Project a plain tensor in place, a few neurons at a time if it is on a CPU."""
+    weight, dims = neurons.view(weight), neurons.fan_in_dims
+    dim = next((d for d in range(weight.ndim) if d not in dims), None)
+    blocks: tuple[Tensor, ...] = (weight,)
+    radii: tuple[Tensor | None, ...] = (radius,)
+    if dim is not None and weight.device.type == "cpu" and weight.numel():
+        size = max(1, _BLOCK * weight.shape[dim] // weight.numel())
+        blocks = weight.split(size, dim)
+        radii = (None,) * len(blocks) if radius is None else radius.split(size, dim)
+    for block, norms in zip(blocks, radii, strict=True):
+        block.copy_(project(block, fan_in_dims=dims, constraint=constraint, radius=norms))

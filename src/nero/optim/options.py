@@ -1,0 +1,70 @@
+"""Who decides about an option: default < preset < role < output < given < override."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from nero.core.neurons import LayoutWarning
+from nero.core.presets import CHOSEN, find_preset, resolve_options
+from nero.core.spec import Hyper
+from nero.core.warn import warn_user
+from nero.layout.outputs import IS_OUTPUT, without_mark
+from nero.optim.advice import warn_of_other_preset
+from nero.optim.rule import Group
+
+
+def output_mark(defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what marks groups of output layers, if their options can differ from those of others."""
+    if "preset" not in defaults:
+        return MappingProxyType({})
+    has_own = find_preset(defaults["preset"]).marks_outputs(defaults[CHOSEN])
+    return IS_OUTPUT if has_own else MappingProxyType({})
+
+
+def completed(group: Group, defaults: Mapping[str, Any]) -> Group:
+    """Return a new group with all its options, as they follow from its role and what was chosen."""
+    group, is_output = without_mark(group)
+    if "preset" not in defaults:
+        return group
+    preset = defaults["preset"]
+    if group.get("preset", preset) != preset:
+        raise ValueError(
+            f"a group has preset={group['preset']!r}, but a preset is for the whole optimizer, and "
+            f"this one has {preset!r}; set the options of the group themselves"
+        )
+    given = {name: defaults[name] for name in defaults[CHOSEN]}
+    own = {name: group[name] for name in ("lr", *Hyper._fields) if group.get(name) is not None}
+    options = resolve_options(preset, given, role=group.get("role"), is_output=is_output, own=own)
+    left = {name: value for name, value in group.items() if name not in options}
+    return {**left, **options, CHOSEN: tuple(sorted({*given, *own}))}
+
+
+def adopt_(defaults: dict[str, Any], groups: Sequence[Group]) -> None:
+    """Let groups that are added later get what the groups of a loaded checkpoint have."""
+    presets = {group["preset"] for group in groups}
+    if len(presets) != 1:
+        return
+    (preset,) = presets
+    if preset != defaults["preset"]:
+        warn_of_other_preset(preset, defaults["preset"])
+    given = {}
+    for name in [*Hyper._fields, "lr"]:
+        key = "initial_lr" if name == "lr" and "initial_lr" in groups[0] else name
+        values = [group.get(key) for group in groups if name in group[CHOSEN]]
+        if len(values) == len(groups) and all(value == values[0] for value in values):
+            given[name] = values[0]
+    defaults.update(resolve_options(preset, given), preset=preset, chosen=(*sorted(given),))
+
+
+def warn_without_outputs(groups: Sequence[Group], defaults: Mapping[str, Any]) -> None:
+    """Warn if a preset has options for output layers, and no layer is known to be one."""
+    of_outputs = find_preset(defaults["preset"]).of_outputs
+    layers = [group for group in groups if group["role"] in (None, "neuron")]
+    is_known = any(of_outputs.items() <= group.items() for group in layers)
+    if output_mark(defaults) and layers and not is_known:
+        told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
+        warn_user(
+            f"no output layer is known, which preset={defaults['preset']!r} would give {told}; "
+            "pass the model, call nero.annotate(model) before, or set it in a group of its own",
+            LayoutWarning,
+        )

@@ -1,0 +1,105 @@
+"""A parameter, worked out: made once, and again only if its options, dtype, device or shape change."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nero.backends import backend_name
+from nero.core.held import Held
+from nero.core.sharding import to_local
+from nero.core.update import Places, Update
+from nero.optim.checks import raise_sparse
+from nero.optim.held import hold_in
+from nero.optim.rule import Group, Rule, State
+
+
+class Prepared(NamedTuple):
+    """All that a step has to know of a parameter beside its values; made once, and again on a change."""
+
+    name: str
+    """What messages call the parameter."""
+    held: Held
+    options: Any
+    """The options of its group: the same object until one of them changes."""
+    tensor: tuple[Any, ...]
+    """The parameter's dtype, device and shape."""
+    hyper: Any
+    """The options as its neurons obey them."""
+    backend: str
+    reduce_over: tuple[Any, ...]
+    """The mesh dims over which its sums are added up."""
+    state_keys: tuple[str, ...]
+    """The state that its step needs; it may have more, from options that have changed since."""
+    is_viewed: bool
+    """Whether its step works on views: of a shard, or of the groups of a transposed convolution."""
+    needs_whole: bool
+    """Whether other ranks have parts of it, and its direction depends on all of them."""
+    places: Places | None
+    """Where a shard's elements lie in the full parameter, if its step draws noise."""
+
+
+def prepare(rule: Rule, param: Tensor, group: Group, options: Any, name: str) -> Prepared:
+    """Work out what a step has to know of a parameter.
+
+    Args:
+        rule: the optimizer's.
+        param: a member of ``group``.
+        group: its layout, and whether it may have a fused kernel.
+        options: the rule's options first, then whatever else this depends on.
+        name: of the parameter, for messages.
+    """
+    held = hold_in(group, param)
+    neurons, hyper = held.neurons, rule.at(options[0], held.neurons)
+    by_neuron = rule.sums_over == "neuron"
+    return Prepared(
+        name,
+        held,
+        options,
+        (param.dtype, param.device, param.shape),
+        hyper,
+        backend=backend_name(held.local, fused=group.get("fused", False)),
+        reduce_over=held.neuron_mesh_dims if by_neuron else held.layer_mesh_dims,
+        state_keys=tuple(key for key, spec in rule.state.items() if spec.exists(neurons, hyper)),
+        is_viewed=held.mesh is not None or neurons.num_groups > 1,
+        needs_whole=held.is_cut and hyper.direction != "gradient",
+        places=held.places() if hyper.draws_noise else None,
+    )
+
+
+def is_current(prepared: Prepared, param: Tensor, options: Any) -> bool:
+    """Whether nothing has changed that what was prepared depends on."""
+    tensor = param.dtype, param.device, param.shape
+    return prepared.options is options and prepared.tensor == tensor
+
+
+def takes_part(prepared: Prepared) -> bool:
+    """Whether a parameter has a gradient to step along, here or maybe on another rank."""
+    param = prepared.held.param
+    with_others = prepared.reduce_over or prepared.needs_whole
+    return param.requires_grad and bool(param.grad is not None or with_others)
+
+
+def as_update(prepared: Prepared, state: State, lr: float | Tensor, position: int) -> Update:
+    """Return a parameter as a step sees it: what this rank holds, viewed so that fan-in dims apply."""
+    held, view = prepared.held, prepared.held.neurons.view
+    weight, grad = held.param, held.param.grad
+    has_grad = grad is not None
+    if grad is not None and grad.layout != torch.strided:
+        raise_sparse(prepared.name)
+    if prepared.is_viewed:
+        weight, grad = held.local, held.local_grad(prepared.name)
+        weight, grad = view(weight), view(torch.zeros_like(weight) if grad is None else grad)
+        state = {key: to_local(tensor) for key, tensor in state.items()}
+        if held.neurons.num_groups > 1:
+            state = {key: view(tensor) if tensor.ndim else tensor for key, tensor in state.items()}
+    assert grad is not None
+    if not torch.compiler.is_compiling() and grad.is_neg():
+        grad = grad.resolve_neg()  # its memory lacks the sign, and memory is what kernels read
+    return Update(
+        *(weight, grad, state, held.neurons, prepared.hyper, lr, position, prepared.backend),
+        reduce_over=prepared.reduce_over,
+        has_grad=has_grad,
+        places=prepared.places,
+        whole=held.param if prepared.needs_whole else None,
+    )

@@ -1,0 +1,131 @@
+"""Nero's rule: what `Nero` does with its options, its parameters and a step."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from nero.backends import new_backends, operator, plain
+from nero.core.neurons import Neurons
+from nero.core.sharding import is_sharded
+from nero.core.spec import READERS, STATE, Hyper, flag, non_negative
+from nero.core.update import Update
+from nero.optim.checks import name_at
+from nero.optim.polar import along_polar
+from nero.optim.projection import project_held_
+from nero.optim.rule import Group, New, Rule
+from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
+
+
+class Turning(Rule):
+    """Turn every neuron along its direction, and project it back onto its sphere."""
+
+    options: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {
+        **READERS,
+        "fused": flag,
+        "weight_decay": non_negative,
+    }
+    state = STATE
+    sums_over = "neuron"
+    hints: ClassVar = {
+        "betas": "pass the first of them as momentum=, and the second as beta=",
+        "eps": "nothing is divided by zero, so none is needed; leave it out",
+        "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
+        "learning_rate": "it is called lr=",
+        "total_steps": "it is called num_steps=",
+        "num_steps": "it is for the whole optimizer; give it to the optimizer itself",
+        "amsgrad": "it is Adam's; leave it out",
+        "nesterov": "it is SGD's; pass momentum=, which looks a step ahead as Nesterov has it",
+        "dampening": "it is SGD's; leave it out",
+    }
+    missing: ClassVar = {"norm": "rms"}
+
+    def __init__(self) -> None:
+        self._backends, self._summing_backends = new_backends(), new_backends()
+        self._watch = LoadWatch()
+
+    def read(self, group: Mapping[str, Any]) -> Hyper:
+        """Return a group's options, or raise if one is invalid."""
+        if group["fused"] is not None:
+            flag("fused", group["fused"])
+        if group["weight_decay"] != 0:
+            names = group.get("param_names") or ["its first parameter"]
+            raise ValueError(
+                f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: Nero "
+                "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
+                "regularise, see gain_penalty"
+            )
+        return Hyper.read(group)
+
+    def at(self, options: Hyper, neurons: Neurons) -> Hyper:
+        """Return the options as these neurons obey them."""
+        return options.for_neurons(neurons)
+
+    def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:
+        """Project new parameters; warn before if they look trained."""
+        if not torch.compiler.is_compiling():
+            warn_if_trained(layers_of(groups, only={each.held.param for each in new}))
+            self._watch = LoadWatch()
+        for held, hyper, state in new:
+            radius = held.neurons.view(state["radius"]) if "radius" in state else None
+            project_held_(held, hyper.constraint, radius)
+
+    def step(self, updates: list[Update], groups: Sequence[Group]) -> None:
+        """Turn all neurons that have a gradient."""
+        is_traced = torch.compiler.is_compiling()
+        if not is_traced:
+            self._watch.before_step(groups)
+        if any(group["nonfinite"] == "raise" for group in groups):
+            _check_finite(updates, groups)
+        if any(update.hyper.direction == "polar" for update in updates):
+            updates = along_polar(updates)
+        shared = [update for update in updates if update.reduce_over]
+        if shared:
+            from nero import distributed
+
+            backends = self._summing_backends
+            if is_traced:
+                backends = dict.fromkeys(backends, plain)
+            distributed.step_(shared, backends)
+            updates = [update for update in updates if not update.reduce_over]
+        for name in dict.fromkeys([update.backend for update in updates]):
+            mine = [update for update in updates if update.backend == name]
+            if name != "plain" and is_traced:
+                operator.step_(mine, name)
+            else:
+                self._backends[name].step_(mine)
+        if not is_traced:
+            self._watch.after_step()
+
+
+def _check_finite(updates: Sequence[Update], groups: Sequence[Group]) -> None:
+    """Raise, on all ranks or on none, if a gradient is not finite.
+
+    Ranks see different parts of a sharded gradient, so they agree on the first parameter that has NaN
+    or inf anywhere: one number per process group. Every parameter's mesh takes part, with a gradient
+    or without, since ranks may disagree on that too. Without sharded parameters nothing is sent:
+    gradients are then assumed equal on all ranks, as DDP leaves them.
+    """
+    params = [param for group in groups for param in group["params"]]
+    first, where = len(params), ""
+    for update in updates:
+        if update.hyper.nonfinite == "raise" and not _is_finite(update.grad):
+            first = update.position
+            break
+    meshes = [param.device_mesh for param in params if is_sharded(param)]
+    if meshes:
+        from nero.distributed import lowest_on_any_rank
+
+        first, where = lowest_on_any_rank(first, meshes), " on some rank"
+    if first < len(params):
+        name = name_at(groups, first)
+        raise FloatingPointError(
+            f"the gradient of {name} is not finite{where}; nothing was updated: look into the loss, or "
+            'leave nonfinite="skip" to go on without such neurons'
+        )
+
+
+def _is_finite(grad: Tensor) -> bool:
+    # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
+    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())

@@ -358,8 +358,8 @@ MUTANTS = [
     Mutant(
         "optim-layout-changes",
         BASE,
-        '"role", "neuron_dims", "num_groups", "fused")',
-        '"fused")',
+        '(*self.rule.options, "role", "neuron_dims", "num_groups")',
+        "(*self.rule.options,)",
         ("tests/backends/test_cpu.py", "-k", "role_that_changes"),
     ),
     Mutant(
@@ -399,9 +399,9 @@ MUTANTS = [
     ),
     Mutant(
         "optim-fused-changes",
-        BASE,
-        '"num_groups", "fused")',
-        '"num_groups")',
+        "src/nero/optim/turning.py",
+        '        "fused": flag,\n',
+        "",
         ("tests/backends/test_every_option.py::TestFused", "-k", "eager"),
     ),
     Mutant(

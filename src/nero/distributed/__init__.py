@@ -9,15 +9,13 @@ Imported only by those who have sharded parameters.
 
 from nero.distributed.collectives import lowest_on_any_rank
 from nero.distributed.norms import SharedNorms
-from nero.distributed.owners import cuts_of, polar_directions
+from nero.distributed.owners import polar_directions
 from nero.distributed.placement import (
     check_placements,
     fan_in_mesh_dims,
     local_pair,
     per_neuron,
-    places_of,
     sharded_mesh_dims,
-    sharded_neuron_norm,
     total_count,
 )
 from nero.distributed.shard import Shard
@@ -27,15 +25,12 @@ __all__ = [
     "Shard",
     "SharedNorms",
     "check_placements",
-    "cuts_of",
     "fan_in_mesh_dims",
     "local_pair",
     "lowest_on_any_rank",
     "per_neuron",
-    "places_of",
     "polar_directions",
     "sharded_mesh_dims",
-    "sharded_neuron_norm",
     "step_",
     "total_count",
 ]

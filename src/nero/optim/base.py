@@ -185,7 +185,7 @@ class RelativeOptimizer(Optimizer):
         return self._new_state(prepared)
 
     def renew_state(self, groups: Sequence[Group]) -> None:
-        """Make the state of parameters anew that were changed before their first step."""
+        """Make new state for parameters that were changed before their first step."""
         for group in groups:
             for param in group["params"]:
                 state: State = self.state.get(param, {})
@@ -271,7 +271,7 @@ class RelativeOptimizer(Optimizer):
                 if not self.state.get(member):
                     self._check_param(member, owner, its_name)
             self._start(self.param_groups)  # others may have come, too
-            state = self.state[param]
+            return self._prepared[param], self.state[param]
         if param.grad is None and param.is_meta:
             warn_no_storage(name)
         if not state:
@@ -301,7 +301,7 @@ class RelativeOptimizer(Optimizer):
 
         Trainers set options while they run.
         """
-        names = (*self.rule.options, "role", "neuron_dims", "num_groups", "fused")
+        names = (*self.rule.options, "role", "neuron_dims", "num_groups")
         values = [group.get(name) for name in names]
         if torch.compiler.is_compiling():
             return self.rule.read(group), values

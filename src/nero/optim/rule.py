@@ -1,5 +1,6 @@
 """What tells one optimizer from another."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -34,7 +35,7 @@ class New(NamedTuple):
     state: State
 
 
-class Rule:
+class Rule(ABC):
     """The options, state and step of an optimizer. One object serves one optimizer.
 
     A new optimizer declares `options` and `state` and implements `step`. The shell, `RelativeOptimizer`,
@@ -64,9 +65,9 @@ class Rule:
         """Return the options as these neurons obey them."""
         return options
 
-    def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:
+    def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:  # noqa: B027, most change nothing
         """Change new parameters in place, if they have to be before their first step."""
 
+    @abstractmethod
     def step(self, updates: list[Update], groups: Sequence[Group]) -> None:
         """Update all parameters of one step, in place."""
-        raise NotImplementedError

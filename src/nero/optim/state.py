@@ -73,6 +73,6 @@ def check_state(state: State, specs: Specs, neurons: Neurons, name: str) -> None
     for key, tensor in state.items():
         if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
             raise LayoutError(
-                f"{name}: its layout has changed, and its {key} is that of other neurons; build the "
-                "optimizer anew"
+                f"{name}: its layout has changed, and its {key} is that of other neurons; build a "
+                "new optimizer"
             )

@@ -4,15 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab integrations jax random \
+.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools integrations jax random \
 	mutants zoo docs site dist sbom lock clean
 
 dev: $(BIN)/.installed
 
-$(BIN)/.installed: pyproject.toml lab/pyproject.toml constraints.txt
+$(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e lab
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e lab -e 'tools[bench,sinks]'
 	touch $@
 
 check: lint types test docs
@@ -32,18 +32,21 @@ types: dev
 test: dev
 	$(PYTEST) --durations=40
 
-# The same in four parts.
+# The same in five parts.
 test-core: dev
-	$(PYTEST) --ignore tests/backends --ignore tests/distributed --ignore tests/plan --ignore lab
+	$(PYTEST) --ignore tests/backends --ignore tests/distributed --ignore lab --ignore tools
 
 test-kernels: dev
 	$(PYTEST) tests/backends
 
 test-distributed: dev
-	$(PYTEST) tests/distributed tests/plan
+	$(PYTEST) tests/distributed
 
 test-lab: dev
 	$(PYTEST) lab
+
+test-tools: dev
+	$(PYTEST) tools
 
 # Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
 # without torchvision, which only their data need, torchtitan without the older datasets that it asks for, and
@@ -65,7 +68,7 @@ jax: dev
 SEED ?= $(shell date +%s)
 random: dev
 	$(BIN)/python -m pytest -q -n 2 -o addopts="--strict-markers --strict-config --doctest-modules -m 'not slow'" \
-		--randomly-seed=$(SEED) --randomly-dont-reset-seed tests src lab
+		--randomly-seed=$(SEED) --randomly-dont-reset-seed tests src lab tools
 
 # One small edit at a time; verdicts are kept in records/mutants.json, and only those that are stale, because the edited
 # file or its tests have changed, run again. FRESH=--fresh runs all: more than an hour.
@@ -84,10 +87,10 @@ site: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) $(ALIAS)
 	$(if $(ALIAS),$(BIN)/mike set-default $(ALIAS))
 
-# Wheels and source archives of both distributions, the same bytes every time.
+# Wheels and source archives of all distributions, the same bytes every time.
 dist: dev
 	rm -rf dist
-	for project in . lab; do $(BIN)/python -m build --outdir dist $$project >/dev/null; done
+	for project in . lab tools; do $(BIN)/python -m build --outdir dist $$project >/dev/null; done
 	$(BIN)/python -m twine check --strict dist/*
 
 # What an installation contains (CycloneDX), and whether anything in it has a known vulnerability.

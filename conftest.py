@@ -34,8 +34,8 @@ _NEEDS = {
 }
 
 
-# `make docs` runs the notebooks; the lab's build hook is a copy, and one module of a name is enough.
-collect_ignore = ["docs/notebooks", "lab/hatch_build.py"]
+# `make docs` runs the notebooks; two build hooks are copies, and one module of a name is enough.
+collect_ignore = ["docs/notebooks", "lab/hatch_build.py", "tools/hatch_build.py"]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

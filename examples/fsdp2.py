@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 examples/fsdp2.py --steps 20
     torchrun --nproc-per-node 4 examples/fsdp2.py --steps 40     # goes on at step 20, on other ranks
 
-The text that it learns is this file. Nothing here is special to Nero but the line that builds it, after
-`fully_shard`: it must see the sharded parameters.
+The GPT comes with nero-tools, and the text that it learns is this file. Nothing here is special to Nero but
+the line that builds it, after `fully_shard`: it must see the sharded parameters.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 from nero import Nero
-from nero.tools.models import GPT
+from nero_tools.models import GPT
 
 CONTEXT, BATCH = 64, 8
 

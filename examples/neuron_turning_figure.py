@@ -22,7 +22,7 @@ from torch import Tensor
 from nero.diagnostics import turning_angle
 from nero.functional import nero_update
 from nero.layout import neurons
-from nero.theory import log_cap_measure
+from nero_tools.theory import log_cap_measure
 
 DEFAULT = Path(__file__).parents[1] / "docs" / "images" / "neuron-turning.png"
 INK, BLUE, RED, GREY = "#222222", "#3f51b5", "#c62828", "#9e9e9e"

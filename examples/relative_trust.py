@@ -1,6 +1,6 @@
 """Train a small network with Nero, and measure what the paper's theory says of every step.
 
-    python examples/relative_trust.py        # under a minute; needs matplotlib for the figure
+    python examples/relative_trust.py        # under a minute; needs nero-tools and matplotlib
 
 At each of 100 steps this measures both sides of deep relative trust (Definition 4) and of stability
 (Definition 3): for Nero's own step, and for a random step of the same size in every layer; and for
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nero import Nero, __version__
-from nero.theory import (
+from nero_tools.theory import (
     RelativeTrust,
     generalisation_bound,
     proposed_update,
@@ -29,8 +29,8 @@ from nero.theory import (
     search_robustness,
     weight_space,
 )
-from nero.theory.evaluation import evaluate
-from nero.theory.rotation import Rotation
+from nero_tools.theory.evaluation import evaluate
+from nero_tools.theory.rotation import Rotation
 
 ROOT = Path(__file__).parents[1]
 NUM_SAMPLES, BATCH, SIDE, NUM_CLASSES, WIDTH = 512, 128, 14, 10, 64

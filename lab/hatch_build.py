@@ -1,6 +1,6 @@
 """Build hook: the project's addresses in the metadata, and links that work on an index page.
 
-Two variables of the environment hold the addresses, for the metadata of both distributions and for
+Two variables of the environment hold the addresses, for the metadata of all distributions and for
 mkdocs.yml:
 
     NERO_REPO_URL   where the source is, such as a repository on a forge
@@ -10,8 +10,8 @@ CI sets them (.github/workflows). Where they are not set, nothing is made up: th
 address, and the README keeps its relative links. A wheel built from a source archive has the addresses of
 the archive.
 
-lab/hatch_build.py is a copy of this file, since a source archive needs its own build hook; a test compares
-them.
+Those in lab/ and tools/ are copies of this file, since a source archive needs its own build hook; a test
+compares them.
 """
 
 import os

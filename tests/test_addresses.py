@@ -10,7 +10,7 @@ from hatch_build import CustomMetadataHook
 
 ROOT = Path(__file__).parents[1]
 REPOSITORY, SITE = "https://forge.example/someone/nero", "https://docs.example/nero"
-FOLDERS = (".", "lab")
+FOLDERS = (".", "lab", "tools")
 
 
 def metadata_of(folder: str) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def metadata_of(folder: str) -> dict[str, Any]:
     return metadata
 
 
-def test_both_distributions_have_one_hook():
-    assert (ROOT / "hatch_build.py").read_text() == (ROOT / "lab" / "hatch_build.py").read_text()
+def test_all_distributions_have_one_hook():
+    assert len({(ROOT / folder / "hatch_build.py").read_text() for folder in FOLDERS}) == 1
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -95,11 +95,11 @@ def test_options_are_in_the_table_of_the_conformance_tests():
 
 def test_what_the_page_names_exists():
     """Files and tests that the page sends people to."""
-    paths = re.findall(r"`((?:src|lab|tests|docs)/[\w/.-]+)", PAGE)
+    paths = re.findall(r"`((?:src|lab|tools|tests|docs)/[\w/.-]+)", PAGE)
     assert len(paths) > 20
     for path in paths:
         assert (ROOT / path).exists(), path
-    for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE):
+    for path, name in re.findall(r"`((?:(?:lab|tools)/)?tests/[\w/.]+)::(\w+)`", PAGE):
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
     classes = {"Hyper": Hyper, "Turn": Turn, "Turning": Turning, "Updated": Updated}
     attributes = re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE)

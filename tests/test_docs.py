@@ -15,7 +15,8 @@ PACKAGES = (
     "nero.layout",
     "nero.baselines",
     "nero.diagnostics",
-    "nero.theory",
+    "nero_tools.sinks",
+    "nero_tools.theory",
     *(["nero.jax"] if find_spec("optax") else []),
 )
 PUBLIC = [(package, name) for package in PACKAGES for name in import_module(package).__all__]

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "lab" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STUDY = (ROOT / "docs" / "presets-study.md").read_text(encoding="utf-8")
-PLAN = ROOT / "benchmarks" / "reports" / "2026-11-16-plan-llama-8b.json"
+PLAN = ROOT / "tools" / "reports" / "2026-11-16-plan-llama-8b.json"
 
 # A row of the README's table: the lab's name, the rate (of several, the best), the name of `nero plan`.
 ROWS = {

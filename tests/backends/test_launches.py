@@ -9,7 +9,7 @@ import torch
 import nero.backends
 from nero import Nero
 from nero.backends.triton import launch, trust
-from nero.tools.models import MODELS
+from nero_tools.models import MODELS
 
 # Small ones of the same kinds: convolutions, attention, stacked experts.
 NAMES = ("resnet-tiny", "gpt-tiny", "moe-tiny")

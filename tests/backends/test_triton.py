@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from backends import triton_in_interpreter as cases
-from benchmarks.gpu_machine_code import compiled_kernel
 from nero.backends.triton import launch as backend
 from nero.backends.triton.table import INTEGERS, NUMBERS, Phase
+from nero_tools.bench.gpu.machine_code import compiled_kernel
 
 pytest.importorskip("triton")
 

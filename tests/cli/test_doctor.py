@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nero.tools.cli import main
+from nero.cli import main
 
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="asks for the CPU as it is")
@@ -40,7 +40,7 @@ def test_prints_the_self_test_whole():
     pytest.importorskip("triton")
     code = (
         "import warnings; warnings.simplefilter('ignore'); "
-        "from nero.tools.cli import main; main(['doctor', '--dtypes', 'float32'])"
+        "from nero.cli import main; main(['doctor', '--dtypes', 'float32'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -56,7 +56,7 @@ def test_prints_the_self_test_whole():
 
 
 def test_prints_every_difference():
-    from nero.tools.doctor import text
+    from nero.cli.doctor import text
 
     difference = {"case": "a row of zeros", "tensor": "weight", "num_different": 3, "num": 27}
     test = {"device": "a GPU", "dtype": "float32", "stochastic": False, "momentum": None}

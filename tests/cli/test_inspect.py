@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nero.tools.cli import main
+from nero.cli import main
 
 
 @pytest.fixture

@@ -6,18 +6,18 @@ every message must match. Statements are spelt as calls of the helpers below.
 """
 
 import re
+import traceback
+import warnings
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss
 
 import nero
-from nero import diagnostics, functional, theory
+from nero import diagnostics, functional
 from nero.baselines import Fromage, Lamb, Lars, Madam
 from nero.layout import BIAS, Layout, hidden_matrices, infer_layouts, neurons
-from nero.tools.plan.mesh import Ranks, parse_ranks
-from nero.tools.plan.simulate import plan
 
 WrongUse: TypeAlias = tuple[str, type[Exception], str]
 """What was written, the error or warning, and a pattern of its message."""
@@ -100,9 +100,6 @@ def namespace() -> dict[str, Any]:
     """Return what the rows may use, made anew for each."""
     model = network()
     weight = torch.randn(3, 4)
-    space = theory.WeightSpace((theory.Spheres(10, 20),))
-    classifier = nn.Linear(2, 2, bias=False)
-    classifier.weight.data.copy_(torch.eye(2))
     nero_state = {"exp_avg_norm": torch.zeros(3, 1)}
 
     def nero_update(**changed: Any) -> Any:
@@ -113,40 +110,43 @@ def namespace() -> dict[str, Any]:
         rows = [arguments.pop(key) for key in ("weight", "grad", "state")]
         return functional.nero_update(*rows, **arguments)
 
-    def robustness(**changed: Any) -> Any:
-        arguments: dict[str, Any] = {
-            **{"model": classifier, "inputs": torch.eye(2), "labels": torch.arange(2)},
-            **{"constraint": "norm", **changed},
-        }
-        rows = [arguments.pop(key) for key in ("model", "inputs", "labels")]
-        return theory.search_robustness(*rows, **arguments)
-
-    def trust(**changed: Any) -> Any:
-        def loss_fn(other: nn.Module) -> Tensor:
-            return mse_loss(other(torch.eye(4)), torch.ones(4, 2))
-
-        update = {"0.weight": torch.full((3, 4), 0.01)}
-        arguments: dict[str, Any] = {"model": model, "loss_fn": loss_fn, "update": update}
-        arguments |= changed
-        rows = [arguments.pop(key) for key in ("model", "loss_fn", "update")]
-        return theory.relative_trust(*rows, **arguments)
-
     return {
         **vars(functional),
-        **{name: getattr(theory, name) for name in theory.__all__},
         **{name: getattr(diagnostics, name) for name in diagnostics.__all__},
         **{name: getattr(nero, name) for name in nero.__all__},
-        **{f.__name__: f for f in (Fromage, Lamb, Lars, Madam, Ranks, parse_ranks, plan)},
+        **{f.__name__: f for f in (Fromage, Lamb, Lars, Madam)},
         **{f.__name__: f for f in (with_grads, step_with, edited, adamw, stepped, monitored_step)},
         **{f.__name__: f for f in (hidden_matrices, infer_layouts, neurons, register, Layout)},
         **{"torch": torch, "nn": nn, "nero": nero, "Odd": Odd, "BIAS": BIAS},
         **{"SinkThatRaises": SinkThatRaises, "nan": float("nan"), "inf": float("inf")},
-        **{"model": model, "params": [*model.parameters()], "w": weight, "space": space},
+        **{"model": model, "params": [*model.parameters()], "w": weight},
         **{"sgd": torch.optim.SGD(model.parameters(), lr=0.1), "groups": nero.param_groups(model)},
-        **{"nero_update": nero_update, "robustness": robustness, "trust": trust},
+        **{"nero_update": nero_update},
         **{
             "frozen": network().requires_grad_(False),
             "ints": Odd(torch.ones(2, 2).int(), requires_grad=False),
         },
         **{"complex_model": Odd(torch.ones(2, 2, dtype=torch.complex64))},
     }
+
+
+def check_is_heard(
+    code: str, kind: type[Exception], named: str, names: dict[str, Any], packages: list[Path]
+) -> None:
+    """Hold what an expression raises, in our own code, or how it warns to its row of a table."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            eval(code, names)
+        except Exception as error:
+            raised, message = type(error), str(error)
+            where = traceback.extract_tb(error.__traceback__)[-1].filename
+            is_ours = any(Path(where).is_relative_to(package) for package in packages)
+            assert is_ours, f"raised in {where}: {message}"
+        else:
+            assert heard, "silent"
+            raised = heard[-1].category
+            message = "\n".join(str(each.message) for each in heard)
+    assert raised is kind, message
+    assert re.search(named, message, re.DOTALL), f"{named!r} is not in: {message}"
+    assert ADVICE.search(message), f"it does not say what to do: {message}"

@@ -18,7 +18,7 @@ from nero import Nero, param_groups
 from nero.distributed import fan_in_mesh_dims
 from nero.distributed.owners import _in_order, cuts_of
 from nero.layout import neurons_from_options
-from nero.tools.plan.simulate import fake_ranks
+from nero_tools.plan.simulate import fake_ranks
 from tests.distributed.ranks import (
     OPTIONS,
     assert_same_bits,

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from nero.layout import hidden_matrices
-from nero.tools.models import MODELS
+from nero_tools.models import MODELS
 
 
 def names(model, **options):

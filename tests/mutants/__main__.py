@@ -46,7 +46,7 @@ def main() -> int:
         return 0
     if options.baseline:
         selections = dict.fromkeys((m.tests, tuple(m.env.items())) for m in chosen)
-        paths = os.pathsep.join(str(ROOT / part) for part in ("src", "lab"))
+        paths = os.pathsep.join(str(ROOT / part) for part in ("src", "lab", "tools"))
         failed = 0
         for tests, env in selections:
             command = [sys.executable, "-m", "pytest", *PYTEST, *tests]

@@ -18,7 +18,7 @@ from typing import Any
 from tests.mutants.mutant import ROOT, Mutant, problem_with
 from tests.mutants.mutant_digest import digest_of, state_of
 
-COPIED = ("src", "tests", "lab", "conformance", "benchmarks", "examples", "records", "docs")
+COPIED = ("src", "tests", "lab", "tools", "conformance", "examples", "records", "docs")
 COPIED += ("conftest.py", "pyproject.toml", "README.md")
 PYTEST = ("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
 
@@ -54,7 +54,9 @@ class Copy:
         kept = tempfile.mkdtemp(dir=self.folder) if mutant.is_kernel else str(cache)
         env = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(self.folder / part) for part in ("src", "lab")),
+            "PYTHONPATH": os.pathsep.join(
+                str(self.folder / part) for part in ("src", "lab", "tools")
+            ),
             "PYTHONDONTWRITEBYTECODE": "1",  # a file that changes twice in a second looks unchanged
             "NUMBA_CACHE_DIR": kept,
             **mutant.env,

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-PLAN, WATCH, ENGINE = "src/nero/tools/plan/", "src/nero/diagnostics/", "lab/nero_lab/engine/"
+PLAN, WATCH, ENGINE = "tools/nero_tools/plan/", "src/nero/diagnostics/", "lab/nero_lab/engine/"
 MONITOR = "tests/diagnostics/test_turning_monitor.py"
 BALANCE = ("tests/diagnostics/test_balance_check.py",)
 SUMMARY = ("tests/diagnostics/test_summary.py",)
@@ -22,56 +22,56 @@ MUTANTS = [
         PLAN + "mesh.py",
         "self.replicate * self.fsdp * self.tp",
         "self.replicate * self.fsdp",
-        ("tests/plan/test_meshes.py",),
+        ("tools/tests/plan/test_meshes.py",),
     ),
     Mutant(
         "plan-axis-twice",
         PLAN + "mesh.py",
         "if axis in sizes:",
         "if False:",
-        ("tests/plan/test_meshes.py",),
+        ("tools/tests/plan/test_meshes.py",),
     ),
     Mutant(
         "plan-too-many-ranks",
         PLAN + "mesh.py",
         "if self.size > MAX_RANKS:",
         "if False:",
-        ("tests/plan/test_meshes.py",),
+        ("tools/tests/plan/test_meshes.py",),
     ),
     Mutant(
         "plan-counts-inputs-only",
         PLAN + "simulate.py",
         "max(map(num_bytes, (*args, out)))",
         "max(map(num_bytes, args))",
-        ("tests/plan/test_counts.py",),
+        ("tools/tests/plan/test_counts.py",),
     ),
     Mutant(
         "plan-counts-waiting",
         PLAN + "simulate.py",
         "and name not in _NOT_SENDING",
         "",
-        ("tests/plan/test_counts.py",),
+        ("tools/tests/plan/test_counts.py",),
     ),
     Mutant(
         "plan-ties",
         PLAN + "shard.py",
         "setattr(model.get_submodule(owner), name, model.get_parameter(kept))",
         "pass",
-        ("tests/plan/test_same_as_real.py", "-k", "tied"),
+        ("tools/tests/plan/test_same_as_real.py", "-k", "tied"),
     ),
     Mutant(
         "plan-copies-the-model",
         PLAN + "simulate.py",
         "on_meta(copy.deepcopy(model))",
         "on_meta(model)",
-        ("tests/plan/test_same_as_real.py", "-k", "left_alone"),
+        ("tools/tests/plan/test_same_as_real.py", "-k", "left_alone"),
     ),
     Mutant(
         "plan-frozen",
         PLAN + "simulate.py",
         "torch.zeros_like(param) if param.requires_grad else None",
         "torch.zeros_like(param)",
-        ("tests/plan/test_plan_command.py", "-k", "frozen"),
+        ("tools/tests/plan/test_plan_command.py", "-k", "frozen"),
         survives="optimisers leave a frozen parameter alone whether it has a gradient or not",
     ),
     # --- the monitor ---

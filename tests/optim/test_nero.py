@@ -16,7 +16,7 @@ from torch import nn
 
 from nero import LayoutError, Nero, Sphere, annotate, describe, param_groups
 from nero.optim.checkpoint import matched_by_name
-from nero.tools.optimizers import state_bytes
+from nero_tools.optimizers import state_bytes
 
 SWITCHED = "momentum was switched on after the optimizer was built"
 

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 import nero
-from benchmarks.versions import build
 from nero.core.traces import training_score
 from nero.optim.trained import BLOCK, _picks, layers_of, warn_if_trained
+from nero_tools.bench.versions import build
 from tests.optim.fresh_models import INITS, NETWORKS, ODD_INITS, hugging_face, initialised
 
 MAX_PARAMETERS = 30_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nero.tools.environment import cpu_name, versions
+from nero.cli.environment import cpu_name, versions
 
 _PACKAGES = (
     "nero-optim",

@@ -9,28 +9,17 @@ from nero.diagnostics.angle import turning_angle
 from nero.diagnostics.balance import BalanceReport, BalanceRow, balance_, check_balance
 from nero.diagnostics.monitor import TurningMonitor
 from nero.diagnostics.report import Distribution, LayerReport, TurningReport
-from nero.diagnostics.sinks import (
-    FigureSink,
-    JsonLinesSink,
-    LiveTableSink,
-    Sink,
-    TensorBoardSink,
-    WandbSink,
-)
+from nero.diagnostics.sinks import JsonLinesSink, Sink
 
 __all__ = [
     "BalanceReport",
     "BalanceRow",
     "Distribution",
-    "FigureSink",
     "JsonLinesSink",
     "LayerReport",
-    "LiveTableSink",
     "Sink",
-    "TensorBoardSink",
     "TurningMonitor",
     "TurningReport",
-    "WandbSink",
     "balance_",
     "check_balance",
     "turning_angle",

@@ -1,1 +1,0 @@
-"""How long an optimiser step takes, and how much memory: see README.md."""

@@ -1,1 +1,0 @@
-"""The ``nero`` command: `inspect`, `bench`, `plan` and `theory`, and what they share."""

@@ -1,0 +1,11 @@
+"""What measures, plans and explains an optimiser, next to Nero and not in it.
+
+    nero bench     time a step against torch's optimisers
+    nero plan      count memory and communication on simulated ranks
+    nero theory    bound a model's error rate by the paper's theory
+
+`nero_tools.theory` has the paper's definitions and bounds as functions, and `nero_tools.sinks` shows the
+monitor's reports in TensorBoard, Weights & Biases, a terminal or a picture.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,30 @@
+"""What the kernel's machine code predicts for a step on some GPUs, to hold a measurement against.
+
+Made by ``python -m nero_tools.bench.gpu.roofline``: bytes, instructions and launches over published peak
+rates.
+"""
+
+import re
+
+PREDICTED_MODEL = "gpt2-124m"
+PREDICTED_MS = {
+    "A100": {"float32": 0.743, "bfloat16": 0.377},
+    "H100": {"float32": 0.456, "bfloat16": 0.233},
+    "B200": {"float32": 0.197, "bfloat16": 0.173},
+    "RTX 4090": {"float32": 1.493, "bfloat16": 1.189},
+    "L4": {"float32": 4.994, "bfloat16": 3.223},
+}
+
+
+def predicted_ms(gpu: str, dtype: str) -> float | None:
+    """Return the milliseconds of a step, or ``None`` for a GPU or a dtype without a prediction.
+
+    >>> predicted_ms("NVIDIA GeForce RTX 4090", "float32")
+    1.493
+    >>> predicted_ms("NVIDIA L40S", "float32") is None
+    True
+    """
+    for card, by_dtype in PREDICTED_MS.items():
+        if re.search(rf"\b{card}\b", gpu):
+            return by_dtype.get(dtype)
+    return None

@@ -4,10 +4,8 @@ import ast
 import os
 import subprocess
 import sys
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
-
-import pytest
 
 import nero_tools
 from nero.cli.dispatch import TOOLS
@@ -63,12 +61,12 @@ def test_tools_import_what_they_share_and_not_each_other():
         assert not others, f"{name}.py imports {others}"
 
 
-@pytest.mark.parametrize("name", sorted(APART))
-def test_importing_a_tool_needs_torch_alone(name):
+def test_importing_the_tools_needs_torch_alone():
     """Packages of the extras are imported when they are used."""
     code = (
         "import sys, torch, nero.optim; before = set(sys.modules); "
-        f"import nero_tools.{name}; print(*{{m.split('.')[0] for m in set(sys.modules) - before}})"
+        f"from nero_tools import {', '.join(APART)}; "
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
     )
     printed = subprocess.run(
         [sys.executable, "-c", code],
@@ -79,4 +77,3 @@ def test_importing_a_tool_needs_torch_alone(name):
     )
     others = set(printed.stdout.split()) - {"nero", "nero_tools", "torch"}
     assert not others - set(sys.stdlib_module_names), others
-    assert import_module(f"nero_tools.{name}").__doc__

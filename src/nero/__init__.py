@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         param_groups,
         register_layout,
     )
-    from nero.optim import Balanced, Nero, cosine_schedule, project_
+    from nero.optim import Balanced, Nero, cosine_schedule, project_, register_direction
 
 __version__ = "0.1.0"
 
@@ -48,6 +48,7 @@ __all__ = [
     "layout",
     "param_groups",
     "project_",
+    "register_direction",
     "register_layout",
 ]
 

@@ -42,15 +42,15 @@ MUTANTS = [
     Mutant(
         "reviewed-optim-03",
         "src/nero/optim/turning.py",
-        '        if any(group["nonfinite"] == "raise" for group in groups):\n            _check_finite(updates, groups)\n        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n',
-        '        if any(update.hyper.direction == "polar" for update in updates):\n            updates = along_polar(updates)\n        if any(group["nonfinite"] == "raise" for group in groups):\n            _check_finite(updates, groups)\n',
+        '        if any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n',
+        '        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n        if any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n',
         RAISING,
     ),
     # nonfinite=raise raises FloatingPointError for large but finite gradients whose sum overflows
     # (easily in float16).
     Mutant(
         "reviewed-optim-04",
-        "src/nero/optim/turning.py",
+        "src/nero/checks/finite.py",
         "    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())",
         "    return bool(torch.isfinite(grad.sum()))",
         RAISING,
@@ -59,9 +59,9 @@ MUTANTS = [
     # scheduler's or user's change of group['lr'] is undone.
     Mutant(
         "reviewed-optim-05",
-        "src/nero/optim/base.py",
-        "            self._lr_version = lr._version\n            for copy in self._lr_copies:",
-        "            for copy in self._lr_copies:",
+        "src/nero/optim/rates.py",
+        "            self._version = lr._version\n            for copy in self._copies:",
+        "            for copy in self._copies:",
         OPTIONS,
     ),
     # A refused add_param_group leaves the first parts of a group that was split, or, if it failed
@@ -104,7 +104,7 @@ MUTANTS = [
     # before its weights are projected.
     Mutant(
         "reviewed-optim-10",
-        "src/nero/optim/trained.py",
+        "src/nero/checks/trained.py",
         '        children.setdefault(".".join(path[: depth + 1]), []).append(layer)',
         '        children.setdefault(".".join(path[:depth]), []).append(layer)',
         ("tests/optim/test_trained.py", "-k", "larger_head"),
@@ -113,7 +113,7 @@ MUTANTS = [
     # warning.
     Mutant(
         "reviewed-optim-11",
-        "src/nero/optim/trained.py",
+        "src/nero/checks/trained.py",
         "        if self._params is not None and self._versions == [*map(_version, self._params)]:",
         "        if self._params is not None:",
         ("tests/optim/test_trained.py", "-k", "at_the_next_step"),
@@ -122,7 +122,7 @@ MUTANTS = [
     # with lr far above 1 rad gets none.
     Mutant(
         "reviewed-optim-12",
-        "src/nero/optim/advice.py",
+        "src/nero/checks/advice.py",
         "    fastest = max(map(float, rates), default=0.0)",
         "    fastest = min(map(float, rates), default=0.0)",
         ("tests/optim/test_nero.py", "-k", "hint"),
@@ -140,7 +140,7 @@ MUTANTS = [
     # objective.
     Mutant(
         "reviewed-optim-14",
-        "src/nero/optim/polar.py",
+        "src/nero/optim/directions.py",
         "        hyper=update.hyper.along_given(),",
         '        hyper=update.hyper._replace(direction="gradient", momentum=0.0),',
         POLAR,
@@ -157,7 +157,7 @@ MUTANTS = [
     # Models with frozen integer (quantised) or complex parameters are refused.
     Mutant(
         "reviewed-optim-16",
-        "src/nero/optim/checks.py",
+        "src/nero/checks/params.py",
         "    if param.requires_grad:\n        check_real(name, param)\n",
         "    check_real(name, param)\n",
         ("tests/contract/test_contract_step.py", "-k", "may_hold_integers"),
@@ -199,7 +199,7 @@ MUTANTS = [
     # One neuron with a NaN gradient makes all neurons of its layer skip the step.
     Mutant(
         "reviewed-polar-01",
-        "src/nero/core/polar.py",
+        "src/nero/core/directions.py",
         "    is_finite = torch.isfinite(matrices).all(dim=-1, keepdim=True)",
         "    is_finite = torch.isfinite(matrices).all(dim=(-2, -1), keepdim=True)",
         POLAR,
@@ -217,8 +217,8 @@ MUTANTS = [
     # neurons along the last dim; a square one is silently scrambled.
     Mutant(
         "reviewed-polar-03",
-        "src/nero/core/polar.py",
-        "permute(_inverse(order))",
+        "src/nero/core/directions.py",
+        "permute(inverse)",
         "permute(order)",
         POLAR,
     ),

@@ -477,9 +477,9 @@ MUTANTS = [
     ),
     Mutant(
         "polar-not-finite",
-        "src/nero/core/polar.py",
-        "torch.where(is_finite, factor.to(matrices.dtype), math.nan)",
-        "factor.to(matrices.dtype)",
+        "src/nero/core/directions.py",
+        "torch.where(is_finite, directions.to(matrices.dtype), math.nan)",
+        "directions.to(matrices.dtype)",
         POLAR,
     ),
     Mutant(
@@ -533,7 +533,7 @@ MUTANTS = [
     ),
     Mutant(
         "agree-on-raise",
-        "src/nero/optim/turning.py",
+        "src/nero/checks/finite.py",
         "first, where = lowest_on_any_rank(first, meshes)",
         "first, where = first",
         (AGREEMENT, "-k", "2"),

@@ -6,7 +6,7 @@ NEURONS, RULE, GRAM, SPEC = (f"src/nero/core/{n}.py" for n in ("neurons", "rule"
 SPHERE, ROUNDING = "src/nero/core/sphere.py", "src/nero/core/rounding.py"
 AVERAGE = "src/nero/core/average.py"
 BASE, NERO, CHECKPOINT = (f"src/nero/optim/{name}.py" for name in ("base", "nero", "checkpoint"))
-FLATTENED = "src/nero/optim/flattened.py"
+FLATTENED = "src/nero/checks/flattened.py"
 
 LAWS = ("tests/layout/test_layout_laws.py",)
 VECTORS = ("tests/reference/test_vectors.py", "-k", "test_nero_passes and plain")
@@ -400,13 +400,13 @@ MUTANTS = [
     Mutant(
         "optim-fused-changes",
         "src/nero/optim/turning.py",
-        '        "fused": flag,\n',
+        '"fused": flag, ',
         "",
         ("tests/backends/test_every_option.py::TestFused", "-k", "eager"),
     ),
     Mutant(
         "optim-raise",
-        "src/nero/optim/turning.py",
+        "src/nero/checks/finite.py",
         'update.hyper.nonfinite == "raise" and',
         "False and",
         awkward("TestNonFiniteGradient"),

@@ -11,7 +11,7 @@ ARRIVAL, GUESS, GROUPS, RECONCILE, OWNERS, INFER, OUTPUTS = (
     f"src/nero/layout/{name}.py"
     for name in ("arrival", "guess", "groups", "reconcile", "owners", "infer", "outputs")
 )
-CHECKS = "src/nero/optim/checks.py"
+CHECKS = "src/nero/checks/outputs.py"
 
 CASES = ("tests/layout/observation/test_operations.py",)
 PASSES = ("tests/layout/observation/test_forward.py",)

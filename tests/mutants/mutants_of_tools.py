@@ -188,7 +188,7 @@ MUTANTS = [
     ),
     Mutant(
         "lab-cosine",
-        "src/nero/optim/schedule.py",
+        "src/nero/schedule.py",
         "min(progress, 1.0)))",
         "min(2 * progress, 1.0)))",
         SCHEDULES,

@@ -119,7 +119,7 @@ def test_describe_shows_what_the_optimizer_does(given):
         neurons = nero.layout.neurons_from_options(group, param.shape)
         hyper = Hyper.read(group).for_neurons(neurons)
         assert row.constraint == str(hyper.constraint)
-        assert ("polar factor" in row.reason) == (hyper.direction == "polar")
+        assert ("polar direction" in row.reason) == (hyper.direction == "polar")
         kept = sum(t.numel() * t.element_size() for t in optimizer.state[param].values())
         assert row.state_bytes == kept
 

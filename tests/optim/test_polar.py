@@ -8,7 +8,8 @@ from torch import nn
 
 import nero
 from nero import Nero
-from nero.core.polar import newton_schulz, polar_direction
+from nero.core.directions import layer_direction
+from nero.core.polar import newton_schulz
 from nero.layout import neurons
 
 
@@ -40,7 +41,10 @@ def test_the_scale_of_a_gradient_does_not_matter(scale):
     torch.manual_seed(0)
     grad, layout = torch.randn(5, 7), neurons(0).at((5, 7))
     torch.testing.assert_close(
-        polar_direction(scale * grad, layout), polar_direction(grad, layout), rtol=1e-4, atol=1e-5
+        layer_direction("polar", scale * grad, layout),
+        layer_direction("polar", grad, layout),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -50,7 +54,7 @@ def test_neurons_may_lie_along_any_dim(shape, dim):
     """Such as the last one of (heads, dim, out)."""
     torch.manual_seed(0)
     grad = torch.randn(shape, dtype=torch.float64)
-    found = polar_direction(grad, neurons(dim).at(shape))
+    found = layer_direction("polar", grad, neurons(dim).at(shape))
     alone = newton_schulz(grad.movedim(dim, 0).flatten(1)[None])[0]
     torch.testing.assert_close(found.movedim(dim, 0).flatten(1), alone, rtol=0, atol=0)
 
@@ -59,10 +63,10 @@ def test_a_row_that_is_not_finite_has_no_part_in_the_others():
     torch.manual_seed(0)
     grad = torch.randn(5, 7, dtype=torch.float64)
     grad[3, 2] = torch.inf
-    found = polar_direction(grad, neurons(0).at((5, 7)))
+    found = layer_direction("polar", grad, neurons(0).at((5, 7)))
     others = [0, 1, 2, 4]
     assert found[3].isnan().all()
-    alone = polar_direction(grad[others], neurons(0).at((4, 7)))
+    alone = layer_direction("polar", grad[others], neurons(0).at((4, 7)))
     torch.testing.assert_close(found[others], alone, rtol=1e-12, atol=1e-12)
 
 
@@ -150,7 +154,7 @@ def test_outputs_do_not_follow_the_preset():
     assert directions(Nero(model, preset="polar")) == wanted
     shown = {row.name: row.reason for row in nero.describe(model, preset="polar").rows}
     for name, direction in wanted.items():
-        assert ("turns along its polar factor" in shown[name]) == (direction == "polar")
+        assert ("turns along its polar direction" in shown[name]) == (direction == "polar")
         assert ("an output layer" in shown[name]) == (direction == "gradient")
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 import nero
+from nero.checks import trained
+from nero.checks.trained import NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
 from nero.core.neurons import LayoutWarning
 from nero.core.traces import THRESHOLD, training_score
-from nero.optim import trained
-from nero.optim.trained import NUM_CHILDREN, NUM_NUMBERS, NUM_PICKS, Layer
 from tests.optim.fresh_models import quick
 
 WARNING = "look trained, and the default constraint changes them by"

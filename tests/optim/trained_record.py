@@ -1,4 +1,4 @@
-"""Count false alarms and misses of `nero.optim.trained`, and time it.
+"""Count false alarms and misses of `nero.checks.trained`, and time it.
 
 python -m tests.optim.trained_record --data DATA --json records/trained.json
 
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 import nero
+from nero.checks.trained import BLOCK, _picks, layers_of, warn_if_trained
 from nero.core.traces import training_score
-from nero.optim.trained import BLOCK, _picks, layers_of, warn_if_trained
 from nero_tools.bench.versions import build
 from tests.optim.fresh_models import INITS, NETWORKS, ODD_INITS, hugging_face, initialised
 
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--num-types", type=int, default=1000, help="of Hugging Face models")
     args = parser.parse_args()
     result: dict[str, Any] = {
-        "what": "warnings of nero.optim.trained on fresh, odd and trained weights",
+        "what": "warnings of nero.checks.trained on fresh, odd and trained weights",
         "command": f"OMP_NUM_THREADS=1 python -m tests.optim.trained_record --data DATA "
         f"--num-types {args.num_types} --json records/trained.json",
         "torch": torch.__version__,

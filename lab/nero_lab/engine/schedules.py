@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from nero.optim.schedule import warmup_cosine
+from nero.schedule import warmup_cosine
 from nero_lab.engine.errors import ConfigError
 
 

@@ -8,8 +8,9 @@ from nero.baselines.base import COUNTER, LayerRule
 from nero.core.relative import LayerNorm, lars_update
 from nero.core.spec import StateSpec, flag, non_negative, unit_interval
 from nero.layout import Overrides
+from nero.layout.given import Params
 from nero.optim.base import RelativeOptimizer
-from nero.optim.rule import Group, Params, State
+from nero.optim.rule import Group, State
 
 
 class LarsRule(LayerRule):

@@ -11,8 +11,9 @@ from nero.core.relative import LayerNorm, madam_update, sum_of_squares
 from nero.core.sharding import full_tensor
 from nero.core.spec import StateSpec, flag, positive, unit_interval
 from nero.layout import Overrides
+from nero.layout.given import Params
 from nero.optim.base import RelativeOptimizer
-from nero.optim.rule import Group, Params, State
+from nero.optim.rule import Group, State
 
 
 def _root_mean_square(param: Tensor, group: Group, norms: Callable[[], Tensor]) -> Tensor:

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from nero.core.arguments import check_alike, check_fan_in_dims
 from nero.core.average import Average, average_with, average_without, root_of
+from nero.core.directions import layer_direction
 from nero.core.gram import Gram, gram
 from nero.core.neurons import Neurons
-from nero.core.polar import polar_direction
 from nero.core.precision import or_one, sum_dtype, working_dtype
 from nero.core.rounding import round_stochastic
 from nero.core.spec import STATE, Hyper, learning_rate
@@ -111,8 +111,9 @@ def nero_update(
     learning_rate("lr", lr)
     hyper = hyper.for_neurons(neurons)
     average: dict[str, Tensor] = {}
-    if hyper.direction == "polar":
-        along = polar_direction(rows_of(weight, grad, state, hyper)["g"], neurons)
+    if hyper.direction != "gradient":
+        gradient = rows_of(weight, grad, state, hyper)["g"]
+        along = layer_direction(hyper.direction, gradient, neurons)
         average = average_along(
             *(weight, grad, state, along), neurons=neurons, lr=lr, hyper=hyper, noise=average_noise
         )
@@ -245,13 +246,13 @@ def average_along(
     hyper: Hyper,
     noise: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Return the new average of the gradient, if there is momentum, where a polar factor is followed.
+    """Return the new average of the gradient, if there is momentum, of a layer that follows a direction.
 
     Args:
         weight: weights before this step.
         grad: gradient.
         state: before this step.
-        along: the polar factor, with NaN for neurons to skip; they keep their average.
+        along: the direction, with NaN for neurons to skip; they keep their average.
         neurons: the parameter's neurons.
         lr: the angle to turn; at exactly zero the average stays.
         hyper: the options, as these neurons obey them.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nero.core.arguments import real_number
+from nero.core.directions import direction_name
 from nero.core.neurons import Neurons
 from nero.core.precision import dtype_name, finite_part, sum_dtype, working_dtype
 from nero.core.sharding import full_tensor
@@ -22,7 +23,6 @@ from nero.core.sphere import BALANCED, UNCONSTRAINED, Sphere, as_constraint
 
 Nonfinite: TypeAlias = Literal["skip", "raise", "propagate"]
 NONFINITE: tuple[Nonfinite, ...] = get_args(Nonfinite)
-Direction: TypeAlias = Literal["gradient", "polar"]
 MomentumDtype: TypeAlias = Literal["float32", "bfloat16"]
 MOMENTUM_DTYPES: tuple[MomentumDtype, ...] = get_args(MomentumDtype)
 Norm: TypeAlias = Literal["rms", "peak"]
@@ -100,6 +100,15 @@ def learning_rate(name: str, value: Any) -> Any:
     return value
 
 
+def rate_of_step(lr: Any) -> float | Tensor:
+    """Read the learning rate of a group at a step: a Python number, or a tensor without dims."""
+    if type(lr) is float and 0 <= lr < math.inf:  # nearly always, and at every step
+        return lr
+    if not torch.compiler.is_compiling():  # a compiler cannot look into a tensor
+        learning_rate("lr", lr)
+    return lr.reshape(()) if isinstance(lr, Tensor) else float(lr)
+
+
 def sphere(name: str, value: Any) -> Sphere:
     """Read a constraint, by itself or by its name."""
     return as_constraint(value)
@@ -109,13 +118,6 @@ def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
     """Read what to do with neurons that are not finite."""
     if not isinstance(value, str) or value not in NONFINITE:
         raise ValueError(f"nonfinite must be one of {NONFINITE}, not {value!r}")
-    return value
-
-
-def direction_name(name: str, value: Direction) -> Direction:
-    """Read what neurons turn along."""
-    if not isinstance(value, str) or value not in get_args(Direction):
-        raise ValueError(f"direction must be one of {get_args(Direction)}, not {value!r}")
     return value
 
 
@@ -156,7 +158,7 @@ class Hyper(NamedTuple):
     norm: Annotated[Norm, norm_name] = "rms"
     momentum: Annotated[float, unit_interval] = 0.0
     momentum_dtype: Annotated[MomentumDtype, momentum_dtype_name] = "float32"
-    direction: Annotated[Direction, direction_name] = "gradient"
+    direction: Annotated[str, direction_name] = "gradient"
     constraint: Annotated[Sphere, sphere] = BALANCED
     bias_scale: Annotated[float, finite_positive] = 0.01
     gain_penalty: Annotated[float, non_negative] = 0.0

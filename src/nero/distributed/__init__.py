@@ -9,7 +9,7 @@ Imported only by those who have sharded parameters.
 
 from nero.distributed.collectives import lowest_on_any_rank
 from nero.distributed.norms import SharedNorms
-from nero.distributed.owners import polar_directions
+from nero.distributed.owners import sharded_directions
 from nero.distributed.placement import (
     check_placements,
     fan_in_mesh_dims,
@@ -29,7 +29,7 @@ __all__ = [
     "local_pair",
     "lowest_on_any_rank",
     "per_neuron",
-    "polar_directions",
+    "sharded_directions",
     "sharded_mesh_dims",
     "step_",
     "total_count",

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from nero.core.polar import polar_direction
+from nero.core.directions import layer_direction
 from nero.core.precision import working_dtype
 from nero.core.update import Update
 from nero.distributed.placement import sharded_dim
@@ -100,16 +100,16 @@ def cuts_of(param: Tensor) -> list[Cut]:
     return early + late
 
 
-def polar_directions(
+def sharded_directions(
     directions: Sequence[Tensor], updates: Sequence[Update]
 ) -> list[tuple[Tensor, Update]]:
-    """Return this rank's parts of polar factors, and the updates that follow them.
+    """Return this rank's parts of directions, and the updates that follow them.
 
     All ranks name the same matrices in the same order, with a gradient or without. One that has a gradient
     on some ranks only takes zeros for the others; one that has none anywhere gets a rate of zero.
 
     Args:
-        directions: of each update, what this rank holds of the direction whose factor is asked for.
+        directions: of each update, what this rank holds of the gradient or momentum buffer.
         updates: of parameters that are cut.
     """
     params: list[Any] = [update.whole for update in updates]
@@ -126,8 +126,10 @@ def polar_directions(
     for i, packed in held.items():
         neurons = updates[i].neurons
         exact = packed[:-1].view(params[i].shape).to(working_dtype(params[i].dtype))
-        direction = neurons.view(exact)
-        held[i] = _packed(polar_direction(direction, neurons).to(dtype), packed[-1:])
+        name = updates[i].hyper.direction
+        held[i] = _packed(
+            layer_direction(name, neurons.view(exact), neurons).to(dtype), packed[-1:]
+        )
     for stage in reversed(stages):
         held = _scatter(stage, held, empty)
     found = []

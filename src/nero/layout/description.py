@@ -1,13 +1,13 @@
 """Describe how the optimizer treats every parameter of a model, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from nero.core.arguments import check_real
-from nero.core.neurons import NEURON_ROLES
+from nero.core.neurons import NEURON_ROLES, neurons_from_options
 from nero.core.presets import PresetName, find_preset, read_rate, resolve_options
 from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
@@ -144,8 +144,8 @@ def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
         reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
     elif hyper.constraint.centre != chosen.constraint.centre and not neurons.is_elementwise:
         reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
-    if hyper.direction == "polar":
-        reason += "; turns along its polar factor"
+    if hyper.direction != "gradient":
+        reason += f"; turns along its {hyper.direction} direction"
     state_bytes = 0
     if param.requires_grad:
         check_real(f"`{named.name}`", param)
@@ -165,3 +165,22 @@ def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
         state_bytes,
         reason,
     )
+
+
+def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line per param group: its size, and the options that act on it."""
+    rows = [("group", "role", "parameters", "weights", "lr", "constraint", "options")]
+    for index, group in enumerate(groups):
+        params = group["params"]
+        first = neurons_from_options(group, params[0].shape) if params else None
+        hyper = Hyper.read(group)
+        hyper = hyper.for_neurons(first) if first is not None else hyper
+        others = [
+            f"{name}={value}"
+            for name, value in hyper._asdict().items()
+            if name != "constraint" and value != Hyper._field_defaults[name]
+        ]
+        sizes = f"{len(params):,}", f"{sum(param.numel() for param in params):,}"
+        role, lr = group["role"] or "by shape", f"{float(group['lr']):g}"
+        rows.append((f"{index}", role, *sizes, lr, str(hyper.constraint), ", ".join(others)))
+    return aligned(rows, left=(0, 1, 5, 6))

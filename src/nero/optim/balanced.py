@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nero.checks.checkpoints import check_groups, check_state_dict
+from nero.checks.flattened import SeenShapes
+from nero.checks.names import named_params
+from nero.checks.params import check_has_params, check_param, warn_untrainable
+from nero.checks.trained import LoadWatch, layers_of, warn_if_trained
 from nero.core.arguments import kind_of
 from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sphere import BALANCED, Sphere, as_constraint, neuron_norm
+from nero.hold import hold_in
 from nero.layout.arrival import read_layouts
 from nero.optim.base import RelativeOptimizer
-from nero.optim.checkpoint import INITIAL_NORMS, check_groups, check_state_dict, matched_by_name
-from nero.optim.checks import check_has_params, check_param, named_params, warn_untrainable
-from nero.optim.flattened import SeenShapes
-from nero.optim.held import hold_in
+from nero.optim.checkpoint import INITIAL_NORMS, matched_by_name
 from nero.optim.nero import Nero
-from nero.optim.projection import project_held_, project_param_
-from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
+from nero.projection import project_held_, project_param_
 
 
 class _Delegated:

@@ -7,35 +7,31 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nero.backends import why_not_fused
-from nero.core.presets import CHOSEN
-from nero.core.update import Update
-from nero.layout import Overrides
-from nero.layout.arrival import model_of, with_layouts
-from nero.optim.advice import warn_of_new_momentum
-from nero.optim.checkpoint import check_mapping, loading
-from nero.optim.checks import (
+from nero.checks.advice import warn_of_new_momentum
+from nero.checks.checkpoints import check_mapping
+from nero.checks.flattened import SeenShapes
+from nero.checks.names import named_like, named_params, param_name
+from nero.checks.options import check_overrides, refuse_unknown, warn_ignored
+from nero.checks.params import (
     check_has_params,
-    check_overrides,
     check_param,
+    check_state,
     explain_torch_errors,
-    named_like,
-    named_params,
-    param_name,
-    rate_of_step,
-    read_lr,
-    refuse_unknown,
-    warn_ignored,
     warn_no_storage,
     warn_untrainable,
 )
-from nero.optim.flattened import SeenShapes
-from nero.optim.groups import as_groups
-from nero.optim.held import hold_in
+from nero.core.presets import CHOSEN
+from nero.core.spec import rate_of_step
+from nero.core.update import Update
+from nero.layout import Overrides
+from nero.layout.arrival import model_of, with_layouts
+from nero.layout.given import Params, as_groups
+from nero.optim.checkpoint import loading
 from nero.optim.options import completed, output_mark
 from nero.optim.prepared import Prepared, as_update, is_current, prepare, takes_part
-from nero.optim.rule import Group, New, Params, Rule, State
-from nero.optim.state import check_state, grow_state_, has_storage, moved_state, new_state
+from nero.optim.rates import RateCopies
+from nero.optim.rule import Group, New, Rule, State
+from nero.optim.state import grow_state_, has_storage, moved_state, new_state
 
 
 class RelativeOptimizer(Optimizer):
@@ -76,10 +72,7 @@ class RelativeOptimizer(Optimizer):
         self._start(self.param_groups)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a param group, and make the state of its parameters.
-
-        If layouts were left on them that differ, the group becomes several.
-        """
+        """Add a param group and make its state; if its parameters' stored layouts differ, it is split."""
         num_groups = len(self.param_groups)
         self._add(param_group)
         self._start(self.param_groups[num_groups:])
@@ -92,11 +85,7 @@ class RelativeOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update every parameter that has a gradient.
-
-        Args:
-            closure: evaluates the model again and returns the loss.
-        """
+        """Update every parameter that has a gradient; ``closure`` computes them and returns the loss."""
         loss = None
         if closure is not None:
             if not callable(closure):
@@ -107,7 +96,7 @@ class RelativeOptimizer(Optimizer):
         num_known = 0 if is_traced else len(self.state)
         if not is_traced:
             self._shapes.check(self.param_groups, self.state)
-            self._follow_lr()
+            self._rates.follow(self.defaults["lr"])
         updates: list[Update] = []
         position = 0
         for group in self.param_groups:
@@ -171,18 +160,14 @@ class RelativeOptimizer(Optimizer):
 
     def check_group_(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid, and replace options by what they mean."""
-        lr = group["lr"]
-        group["lr"] = read_lr(lr)
-        if isinstance(lr, Tensor) and lr is self.defaults["lr"]:
-            self._lr_copies.append(group["lr"])
-            self._lr_version = lr._version
+        group["lr"] = self._rates.read(group["lr"], self.defaults["lr"])
         options = self.rule.read(group)
         group.update(options if isinstance(options, dict) else options._asdict())
 
     def fresh_state(self, param: Tensor, group: Group) -> State:
         """Return the state that ``param`` has before its first step in ``group``."""
         prepared = prepare(self.rule, param, group, self._options_of(group), "")
-        return self._new_state(prepared)
+        return new_state(self.rule.state, prepared.held, prepared.hyper, prepared.state_keys)
 
     def renew_state(self, groups: Sequence[Group]) -> None:
         """Make new state for parameters that were changed before their first step."""
@@ -198,7 +183,7 @@ class RelativeOptimizer(Optimizer):
         self._prepared: dict[Tensor, Prepared] = {}
         self._options: dict[int, tuple[Any, list[Any]]] = {}  # as last read, by group
         self._names: list[str] = []
-        self._lr_copies: list[Tensor] = []
+        self._rates = RateCopies()
         self._grown: list[str] = []
         self._shapes = SeenShapes()
 
@@ -224,17 +209,7 @@ class RelativeOptimizer(Optimizer):
             raise
 
     def _check_param(self, param: Tensor, group: Group, name: str) -> None:
-        """Raise if ``param`` has no neurons, does not fit its group's layout, or has no fused kernel."""
-        check_param(param, group, name)
-        held = hold_in(group, param)
-        if self.rule.sums_over == "neuron":
-            held.check(name)
-        reason = why_not_fused(held.local) if group.get("fused") and param.requires_grad else None
-        if reason:
-            raise ValueError(
-                f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
-                "the fastest implementation that there is"
-            )
+        check_param(param, group, name, has_neurons=self.rule.sums_over == "neuron")
 
     def _start(self, groups: Sequence[Group]) -> None:
         """Make the state of all parameters of these groups that have none, and let the rule change them."""
@@ -246,7 +221,9 @@ class RelativeOptimizer(Optimizer):
                 if _can_start(param) and not has_storage(self.state.get(param, {})):
                     prepared = prepare(self.rule, param, group, options, name)
                     self._prepared[param] = prepared
-                    new.append(New(prepared.held, prepared.hyper, self._new_state(prepared)))
+                    held, hyper = prepared.held, prepared.hyper
+                    state = new_state(self.rule.state, held, hyper, prepared.state_keys)
+                    new.append(New(held, hyper, state))
         if new:
             with torch.no_grad():
                 self.rule.start(new, self.param_groups)
@@ -283,10 +260,6 @@ class RelativeOptimizer(Optimizer):
             self._prepared[param] = prepared
         return prepared, state
 
-    def _new_state(self, prepared: Prepared) -> State:
-        with torch.no_grad():
-            return new_state(self.rule.state, prepared.held, prepared.hyper, prepared.state_keys)
-
     def _grown_state(self, prepared: Prepared, state: State) -> State:
         """Bring state in line with options that have changed, and return what the step needs of it."""
         keys, specs = prepared.state_keys, self.rule.state
@@ -309,18 +282,6 @@ class RelativeOptimizer(Optimizer):
         if known is None or known[1] != values:
             known = self._options[id(group)] = self.rule.read(group), values
         return known
-
-    def _follow_lr(self) -> None:
-        """Copy the tensor given as ``lr`` into the groups if its owner has written to it since.
-
-        Each group has a copy: if they shared one tensor, ``group["lr"] *= 0.1`` in a loop over groups would
-        multiply it once per group.
-        """
-        lr = self.defaults["lr"]
-        if self._lr_copies and lr._version != self._lr_version:
-            self._lr_version = lr._version
-            for copy in self._lr_copies:
-                copy.copy_(lr)
 
     def _members(self) -> set[Tensor]:
         return {param for group in self.param_groups for param in group["params"]}

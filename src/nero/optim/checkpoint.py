@@ -1,6 +1,6 @@
 """From the groups and states of a checkpoint to those of the optimizer that loads it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,19 +8,21 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nero.core.arguments import kind_of
+from nero.checks.checkpoints import (
+    HOW_TO_PASS,
+    check_groups,
+    check_origin,
+    check_state_dict,
+    warn_of_lost_options,
+    warn_of_restart,
+    warn_of_roles,
+)
+from nero.checks.names import named_params
 from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
 from nero.core.sharding import is_sharded
 from nero.core.spec import Hyper, StateSpec
-from nero.core.sphere import as_constraint
-from nero.core.warn import warn_user
-from nero.optim.checks import named_params
 from nero.optim.rule import Group, Rule, State
 
-_PASS = "pass what optimizer.state_dict() returned"
-_ANEW = "load the model's weights alone, and start the optimizer anew"
-_TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
-"""Options that others have too, so that they tell nothing."""
 INITIAL_NORMS = "initial_norms"
 """Where `Balanced` keeps, in a group, the norms of its parameters' neurons, one tensor per parameter."""
 
@@ -64,7 +66,8 @@ def _read(
     named = named_by_order(state_dict["param_groups"], names)
     owners = {key: group for group in named for key in group["params"]}
     saved = matched_by_name(named, present)
-    check_origin(saved, kept, optimizer.rule, type(optimizer).__name__)
+    rule = optimizer.rule
+    check_origin(saved, kept, rule.options, rule.state, type(optimizer).__name__)
     check_groups(saved, present)
     warn_of_roles([*zip(present, saved, strict=True)])
     states: dict[Tensor, State] = {}
@@ -109,77 +112,6 @@ def _merged(present: Group, saved: Group, rule: Rule) -> Group:
     return merged
 
 
-def check_mapping(state_dict: Any) -> None:
-    """Raise unless this can be a state dict; hooks may still change what is in it."""
-    if not isinstance(state_dict, Mapping):
-        first = ": load the file first, torch.load(path)" if isinstance(state_dict, str) else ""
-        raise TypeError(
-            f"state_dict must be what optimizer.state_dict() returned, not {kind_of(state_dict)}{first}"
-        )
-
-
-def check_state_dict(state_dict: Any) -> None:
-    """Raise unless this is what ``state_dict()`` of an optimiser returns."""
-    check_mapping(state_dict)
-    for key in ("param_groups", "state"):
-        if key not in state_dict:
-            shown = ", ".join(repr(k) for k in [*state_dict][:3]) or "nothing"
-            raise ValueError(
-                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}: "
-                + _PASS
-            )
-    groups, states = state_dict["param_groups"], state_dict["state"]
-    if not isinstance(groups, Sequence) or not all(isinstance(g, Mapping) for g in groups):
-        raise ValueError(f"this state_dict's param_groups are not a list of groups: {_PASS}")
-    if not all(isinstance(group.get("params"), Sequence) for group in groups):
-        raise ValueError(f"a group of this state_dict has no list of params: {_PASS}")
-    if not isinstance(states, Mapping):
-        raise ValueError(f"this state_dict's state is not a mapping: {_PASS}")
-
-
-def check_origin(
-    saved: Sequence[Group], states: Mapping[Any, Any], rule: Rule, optimizer: str
-) -> None:
-    """Raise if what was kept for a parameter has nothing of this optimizer that each of its kind has."""
-    options = {*rule.options} - _TORCHS_OPTIONS
-    for group in saved:
-        is_empty = not any(states.get(index) for index in group["params"])
-        if is_empty and options and not options & group.keys():
-            raise ValueError(
-                f"the checkpoint has no {min(options)} and no state, only {sorted(group)}; it is the "
-                f"checkpoint of another optimizer than {optimizer}: {_ANEW}"
-            )
-    own = [key for key, spec in rule.state.items() if key != "step" and spec.is_required]
-    for index in [index for group in saved for index in group["params"]]:
-        state = states.get(index)
-        if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
-            raise ValueError(
-                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
-                f"the checkpoint of another optimizer than {optimizer}: {_ANEW}"
-            )
-
-
-def check_groups(saved: Sequence[Group], present: Sequence[Group]) -> None:
-    """Raise unless the saved groups have as many parameters as the present ones, one by one."""
-    theirs, ours = ([len(group["params"]) for group in groups] for groups in (saved, present))
-    if theirs == ours:
-        return
-    problem = "has a different number of parameter groups"
-    if len(theirs) == len(ours):
-        problem = "contains a parameter group that doesn't match the size of optimizer's group"
-    raise ValueError(
-        f"loaded state dict {problem}: it has {_sizes(theirs)}, this optimizer {_sizes(ours)}; build it as "
-        "it was built then: from the model, from its parameters, or from the same groups. Parameters are "
-        "matched by name where both sides have the same names"
-    )
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return (
-        f"{len(sizes)} group{'s' * (len(sizes) != 1)} of {', '.join(map(str, sizes)) or 'nothing'}"
-    )
-
-
 def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Group]:
     """Sort the saved groups as the present ones are, by the names of their parameters.
 
@@ -204,44 +136,15 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
         return [*saved]  # two models, whose names are the same
     if {name for each in names for name in each} != set(owners) or not all(names):
         return [*saved]
+    ignored = {"params", "param_names", INITIAL_NORMS, *LAYOUT_KEYS}
     matched = []
     for each in names:
         group = {**owners[each[0]], "param_names": each}
-        _warn_of_lost_options(each, owners)
+        warn_of_lost_options(each, owners, ignored)
         for key in {"params", INITIAL_NORMS} & group.keys():
             group[key] = [_value_of(name, key, owners[name]) for name in each]
         matched.append(group)
     return matched
-
-
-def _warn_of_lost_options(names: Sequence[str], owners: Mapping[str, Group]) -> None:
-    first = owners[names[0]]
-    own = {"params", "param_names", INITIAL_NORMS, *LAYOUT_KEYS}
-    for name in names[1:]:
-        lost = sorted(key for key in first.keys() - own if first[key] != owners[name].get(key))
-        if lost:
-            was = ", ".join(f"{key}={owners[name].get(key)!r}" for key in lost)
-            now = ", ".join(f"{key}={first[key]!r}" for key in lost)
-            warn_user(
-                f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
-                f"and goes on with its {now}; build the optimizer as it was built then, with "
-                "the same preset, overrides and example"
-            )
-            return
-
-
-def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
-    """Warn if a group of a checkpoint was something else then: its options may not suit what it is now."""
-    for group, saved in pairs:
-        was, now = saved.get("role"), group["role"]
-        constraints = [as_constraint(g["constraint"]) for g in (group, saved) if "constraint" in g]
-        if {was, now} == {"embedding", "neuron"} and len({*constraints}) > 1:
-            name = group["param_names"][0] if "param_names" in group else "a parameter"
-            warn_user(
-                f"`{name}` was saved with the role {was}, and has the role {now} here, but keeps options "
-                "of then; build the optimizer as it was built, with the same example and overrides"
-            )
-            return
 
 
 def named_by_order(saved: Sequence[Group], names: Sequence[str]) -> Sequence[Group]:
@@ -268,17 +171,6 @@ def restart_statistics_(state: dict[str, Tensor]) -> None:
         state[key] = torch.zeros_like(state[key])
 
 
-def warn_of_restart(restarted: Sequence[str]) -> None:
-    """Say of which parameters the running norm starts again."""
-    if restarted:
-        more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
-        warn_user(
-            f"{restarted[0]}{more}: saved with another direction than here, so the running norm starts "
-            "again; build the optimizer as it was built then, with the same preset, example and overrides, "
-            "to resume exactly"
-        )
-
-
 def restored_state(
     fresh: dict[str, Tensor],
     saved: Mapping[str, Any],
@@ -289,7 +181,7 @@ def restored_state(
     """Give fresh state the saved values, in its own dtypes."""
     if not isinstance(saved, Mapping):
         raise ValueError(
-            f"{name}: the checkpoint's state of it is {saved!r}, not a mapping: {_PASS}"
+            f"{name}: the checkpoint's state of it is {saved!r}, not a mapping: {HOW_TO_PASS}"
         )
     restored = dict(fresh)
     for key, tensor in fresh.items():

@@ -6,6 +6,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from nero.checks.advice import (
+    advise_on_idle_options,
+    advise_on_lr,
+    advise_on_num_steps,
+    advise_on_peak,
+)
+from nero.checks.options import warn_no_foreach
+from nero.checks.outputs import warn_maybe_output, warn_without_outputs
 from nero.core.neurons import neurons_from_options
 from nero.core.presets import (
     CHOSEN,
@@ -16,18 +24,16 @@ from nero.core.presets import (
     resolve_options,
 )
 from nero.core.sharding import is_sharded
-from nero.core.spec import Direction, Hyper, MomentumDtype, Nonfinite, Norm, momentum_dtype_name
+from nero.core.spec import Hyper, MomentumDtype, Nonfinite, Norm, momentum_dtype_name
 from nero.core.sphere import Sphere, as_constraint
-from nero.core.warn import warn_user
 from nero.layout import Overrides
 from nero.layout.arrival import model_of
-from nero.optim.advice import advise_on_lr, advise_on_num_steps, advise_on_peak
+from nero.layout.description import groups_table
+from nero.layout.given import Params
 from nero.optim.base import RelativeOptimizer
-from nero.optim.checks import warn_maybe_output, warn_no_foreach
-from nero.optim.options import adopt_, warn_without_outputs
-from nero.optim.rule import Group, Params
+from nero.optim.options import adopt_, output_mark
+from nero.optim.rule import Group
 from nero.optim.turning import Turning
-from nero.tables import aligned
 
 
 class Nero(RelativeOptimizer):
@@ -73,9 +79,10 @@ class Nero(RelativeOptimizer):
         momentum_dtype: how that state is kept: in ``"float32"`` (float64 for float64 weights), or in
             ``"bfloat16"``, which halves it. It is then rounded stochastically, because small changes of an
             average are lost when it is rounded to nearest.
-        direction: what neurons turn along: their row of the ``"gradient"`` or of its average, or the row
-            of the ``"polar"`` factor of all of their layer, as Muon has it. That leaves embeddings out, and
-            costs five rounds of matrix products.
+        direction: what neurons turn along: their row of the ``"gradient"`` or of its average, the row of
+            the ``"polar"`` factor of their whole layer, as in Muon, or a direction of your own
+            ([`register_direction`][nero.register_direction]). Embeddings always follow the gradient. The
+            polar factor costs five rounds of matrix products.
         bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
         constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
             ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
@@ -123,7 +130,7 @@ class Nero(RelativeOptimizer):
         num_steps: int | None = None,
         momentum: float | None = None,
         momentum_dtype: MomentumDtype | torch.dtype | None = None,
-        direction: Direction | None = None,
+        direction: str | None = None,
         bias_scale: float | None = None,
         constraint: Sphere | str | None = None,
         gain_penalty: float | None = None,
@@ -167,30 +174,20 @@ class Nero(RelativeOptimizer):
         }
         model = model_of(params)  # before its parameters are taken
         super().__init__(params, defaults, overrides, example, unknown=unknown)
-        warn_without_outputs(self.param_groups, self.defaults)
+        if output_mark(self.defaults):
+            warn_without_outputs(self.param_groups, preset)
         if example is None and find_preset(preset).by_role and constraint is None:
             warn_maybe_output(self.param_groups, model, preset)
         advise_on_lr(self.param_groups, preset)
         advise_on_peak(self.param_groups)
-        if not any(group["momentum"] for group in self.param_groups) and any(
-            group["momentum_dtype"] == "bfloat16" for group in self.param_groups
-        ):
-            warn_user(
-                'momentum_dtype="bfloat16" has no effect: no param group has momentum; pass momentum=0.9'
-            )
-        if gain_penalty and not any(group["role"] == "gain" for group in self.param_groups):
-            warn_user(
-                "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
-                "of its parameters, so that gains are found"
-            )
+        advise_on_idle_options(self.param_groups, gain_penalty)
 
     @property
     def num_skipped(self) -> int:
         """How many neuron updates were skipped because they were not finite.
 
-        Counted since this object was made, or since it loaded a checkpoint.
-
-        Waits for the device. With sharded parameters it communicates: ask on every rank.
+        Counted since this object was made, or since it loaded a checkpoint. Waits for the device. With
+        sharded parameters it communicates: ask on every rank.
         """
         counts = [
             (param, neurons_from_options(group, param.shape), self.state[param]["num_skipped"])
@@ -206,22 +203,7 @@ class Nero(RelativeOptimizer):
 
     def __repr__(self) -> str:
         """Return one line per param group: what it holds, and the options that act on it."""
-        rows = [("group", "role", "parameters", "weights", "lr", "constraint", "options")]
-        for index, group in enumerate(self.param_groups):
-            params = group["params"]
-            first = neurons_from_options(group, params[0].shape) if params else None
-            hyper = Hyper.read(group)
-            hyper = hyper.for_neurons(first) if first is not None else hyper
-            others = [
-                f"{name}={value}"
-                for name, value in hyper._asdict().items()
-                if name != "constraint" and value != Hyper._field_defaults[name]
-            ]
-            sizes = f"{len(params):,}", f"{sum(param.numel() for param in params):,}"
-            role, lr = group["role"] or "by shape", f"{float(group['lr']):g}"
-            rows.append((f"{index}", role, *sizes, lr, str(hyper.constraint), ", ".join(others)))
-        table = aligned(rows, left=(0, 1, 5, 6))
-        return f"Nero(preset={self.defaults['preset']!r})\n{table}"
+        return f"Nero(preset={self.defaults['preset']!r})\n{groups_table(self.param_groups)}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "defaults" in state:  # of a pickle, which may be older than an option
@@ -253,10 +235,9 @@ class Nero(RelativeOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
 
-        Parameters are matched by name where both sides have names, and by position otherwise. The layout
-        comes from the model that is being trained, everything else from the checkpoint, which also decides
-        what groups added later get. Options missing from an older checkpoint keep their present values,
-        except for ``norm``: such a checkpoint holds ``"rms"``, and goes on with it.
+        Parameters are matched by name, or by position if names are missing. Options come from the
+        checkpoint, and groups added later get them, too; layouts come from the model. An old checkpoint
+        without ``norm`` holds ``"rms"``; other options that it lacks keep their present values.
         """
         super().load_state_dict(state_dict)
         adopt_(self.defaults, self.param_groups)

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from nero.core.neurons import LayoutWarning
+from nero.checks.advice import warn_of_other_preset
 from nero.core.presets import CHOSEN, find_preset, resolve_options
 from nero.core.spec import Hyper
-from nero.core.warn import warn_user
 from nero.layout.outputs import IS_OUTPUT, without_mark
-from nero.optim.advice import warn_of_other_preset
 from nero.optim.rule import Group
 
 
@@ -54,17 +52,3 @@ def adopt_(defaults: dict[str, Any], groups: Sequence[Group]) -> None:
         if len(values) == len(groups) and all(value == values[0] for value in values):
             given[name] = values[0]
     defaults.update(resolve_options(preset, given), preset=preset, chosen=(*sorted(given),))
-
-
-def warn_without_outputs(groups: Sequence[Group], defaults: Mapping[str, Any]) -> None:
-    """Warn if a preset has options for output layers, and no layer is known to be one."""
-    of_outputs = find_preset(defaults["preset"]).of_outputs
-    layers = [group for group in groups if group["role"] in (None, "neuron")]
-    is_known = any(of_outputs.items() <= group.items() for group in layers)
-    if output_mark(defaults) and layers and not is_known:
-        told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
-        warn_user(
-            f"no output layer is known, which preset={defaults['preset']!r} would give {told}; "
-            "pass the model, call nero.annotate(model) before, or set it in a group of its own",
-            LayoutWarning,
-        )

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from nero.backends import backend_name
+from nero.checks.params import raise_sparse
 from nero.core.held import Held
 from nero.core.sharding import to_local
 from nero.core.update import Places, Update
-from nero.optim.checks import raise_sparse
-from nero.optim.held import hold_in
+from nero.hold import hold_in
 from nero.optim.rule import Group, Rule, State
 
 

@@ -1,20 +1,17 @@
 """What tells one optimizer from another."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nero.core.held import Held
 from nero.core.neurons import Neurons
 from nero.core.spec import StateSpec
 from nero.core.update import Update
 
-Params: TypeAlias = (
-    nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
-)
 Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Tensor]
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from nero.core.held import Held
-from nero.core.neurons import LayoutError, Neurons
 from nero.core.spec import StateSpec
 from nero.optim.rule import State
 
 Specs = Mapping[str, StateSpec]
 
 
+@torch.no_grad()
 def new_state(specs: Specs, held: Held, hyper: Any, keys: Sequence[str]) -> State:
     """Make these tensors of a parameter's state, as they are declared."""
     param, neurons = held.param.detach(), held.neurons
@@ -66,13 +66,3 @@ def grow_state_(
     state.clear()
     state.update((key, made[key]) for key in specs if key in made)
     return added
-
-
-def check_state(state: State, specs: Specs, neurons: Neurons, name: str) -> None:
-    """Raise if the layout has changed since the state was made."""
-    for key, tensor in state.items():
-        if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
-            raise LayoutError(
-                f"{name}: its layout has changed, and its {key} is that of other neurons; build a "
-                "new optimizer"
-            )

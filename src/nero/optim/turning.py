@@ -1,31 +1,25 @@
 """Nero's rule: what `Nero` does with its options, its parameters and a step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from nero.backends import new_backends, operator, plain
+from nero.checks.finite import check_finite
+from nero.checks.trained import LoadWatch, layers_of, warn_if_trained
 from nero.core.neurons import Neurons
-from nero.core.sharding import is_sharded
 from nero.core.spec import READERS, STATE, Hyper, flag, non_negative
 from nero.core.update import Update
-from nero.optim.checks import name_at
-from nero.optim.polar import along_polar
-from nero.optim.projection import project_held_
+from nero.optim.directions import follow_directions
 from nero.optim.rule import Group, New, Rule
-from nero.optim.trained import LoadWatch, layers_of, warn_if_trained
+from nero.projection import project_held_
 
 
 class Turning(Rule):
     """Turn every neuron along its direction, and project it back onto its sphere."""
 
-    options: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {
-        **READERS,
-        "fused": flag,
-        "weight_decay": non_negative,
-    }
+    options: ClassVar = {**READERS, "fused": flag, "weight_decay": non_negative}
     state = STATE
     sums_over = "neuron"
     hints: ClassVar = {
@@ -77,16 +71,15 @@ class Turning(Rule):
         if not is_traced:
             self._watch.before_step(groups)
         if any(group["nonfinite"] == "raise" for group in groups):
-            _check_finite(updates, groups)
-        if any(update.hyper.direction == "polar" for update in updates):
-            updates = along_polar(updates)
+            check_finite(updates, groups)
+        if any(update.hyper.direction != "gradient" for update in updates):
+            updates = follow_directions(updates)
         shared = [update for update in updates if update.reduce_over]
         if shared:
             from nero import distributed
 
-            backends = self._summing_backends
-            if is_traced:
-                backends = dict.fromkeys(backends, plain)
+            summing = self._summing_backends
+            backends = dict.fromkeys(summing, plain) if is_traced else summing
             distributed.step_(shared, backends)
             updates = [update for update in updates if not update.reduce_over]
         for name in dict.fromkeys([update.backend for update in updates]):
@@ -97,35 +90,3 @@ class Turning(Rule):
                 self._backends[name].step_(mine)
         if not is_traced:
             self._watch.after_step()
-
-
-def _check_finite(updates: Sequence[Update], groups: Sequence[Group]) -> None:
-    """Raise, on all ranks or on none, if a gradient is not finite.
-
-    Ranks see different parts of a sharded gradient, so they agree on the first parameter that has NaN
-    or inf anywhere: one number per process group. Every parameter's mesh takes part, with a gradient
-    or without, since ranks may disagree on that too. Without sharded parameters nothing is sent:
-    gradients are then assumed equal on all ranks, as DDP leaves them.
-    """
-    params = [param for group in groups for param in group["params"]]
-    first, where = len(params), ""
-    for update in updates:
-        if update.hyper.nonfinite == "raise" and not _is_finite(update.grad):
-            first = update.position
-            break
-    meshes = [param.device_mesh for param in params if is_sharded(param)]
-    if meshes:
-        from nero.distributed import lowest_on_any_rank
-
-        first, where = lowest_on_any_rank(first, meshes), " on some rank"
-    if first < len(params):
-        name = name_at(groups, first)
-        raise FloatingPointError(
-            f"the gradient of {name} is not finite{where}; nothing was updated: look into the loss, or "
-            'leave nonfinite="skip" to go on without such neurons'
-        )
-
-
-def _is_finite(grad: Tensor) -> bool:
-    # A sum is finite only if all its terms are, and costs far less than to look at each. It may overflow.
-    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())

@@ -15,7 +15,7 @@ def hold(param: Tensor, neurons: Neurons) -> Held:
 
     Example:
         >>> from nero.layout import neurons
-        >>> from nero.optim.held import hold
+        >>> from nero.hold import hold
         >>> hold(torch.zeros(3, 4), neurons(0).at((3, 4))).neuron_norms().shape
         torch.Size([3, 1])
     """

@@ -71,6 +71,20 @@ def advise_on_peak(groups: Sequence[Mapping[str, Any]]) -> None:
             return
 
 
+def advise_on_idle_options(groups: Sequence[Mapping[str, Any]], gain_penalty: float | None) -> None:
+    """Warn about options that act on no parameter."""
+    has_momentum = any(group["momentum"] for group in groups)
+    if not has_momentum and any(group["momentum_dtype"] == "bfloat16" for group in groups):
+        warn_user(
+            'momentum_dtype="bfloat16" has no effect: no param group has momentum; pass momentum=0.9'
+        )
+    if gain_penalty and not any(group["role"] == "gain" for group in groups):
+        warn_user(
+            "gain_penalty has no effect: no parameter has the role gain; pass the model instead "
+            "of its parameters, so that gains are found"
+        )
+
+
 def warn_of_new_momentum(name: str) -> None:
     """Warn that momentum was switched on after construction, which makes the state per-weight."""
     warn_user(
@@ -92,7 +106,7 @@ def is_chosen(group: Mapping[str, Any], option: str) -> bool:
     """Whether somebody chose this option of a group; one without record of that has only chosen options.
 
     Example:
-        >>> from nero.optim.advice import is_chosen
+        >>> from nero.checks.advice import is_chosen
         >>> is_chosen({"lr": 0.1, "chosen": ()}, "lr"), is_chosen({"lr": 0.1}, "lr")
         (False, True)
     """

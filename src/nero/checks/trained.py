@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from nero.checks.advice import is_chosen
 from nero.core.sphere import Sphere, as_constraint, is_balanced, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
 from nero.core.warn import warn_user
-from nero.optim.advice import is_chosen
-from nero.optim.held import hold_in
+from nero.hold import hold_in
 
 Group: TypeAlias = Mapping[str, Any]
 

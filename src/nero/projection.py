@@ -6,15 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nero.checks.params import check_has_params
 from nero.core.arguments import check_real
 from nero.core.held import Held
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sphere import BALANCED, Sphere, as_constraint
+from nero.hold import hold
 from nero.layout import Overrides
-from nero.optim.checks import check_has_params
-from nero.optim.groups import as_groups
-from nero.optim.held import hold
-from nero.optim.rule import Params
+from nero.layout.given import Params, as_groups
 
 
 def project_(

@@ -1,0 +1,1 @@
+"""Mistakes that users make, and the messages that say what to do; nothing here changes a parameter."""

@@ -1,0 +1,142 @@
+"""Checkpoints of something else, or of the same thing in another order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from nero.core.arguments import kind_of
+from nero.core.spec import StateSpec
+from nero.core.sphere import as_constraint
+from nero.core.warn import warn_user
+
+Group: TypeAlias = Mapping[str, Any]
+
+HOW_TO_PASS = "pass what optimizer.state_dict() returned"
+_ANEW = "load the model's weights alone, and start the optimizer anew"
+_TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
+"""Options that others have too, so that they tell nothing."""
+
+
+def check_mapping(state_dict: Any) -> None:
+    """Raise unless this can be a state dict; hooks may still change what is in it."""
+    if not isinstance(state_dict, Mapping):
+        first = ": load the file first, torch.load(path)" if isinstance(state_dict, str) else ""
+        raise TypeError(
+            f"state_dict must be what optimizer.state_dict() returned, not {kind_of(state_dict)}{first}"
+        )
+
+
+def check_state_dict(state_dict: Any) -> None:
+    """Raise unless this is what ``state_dict()`` of an optimiser returns."""
+    check_mapping(state_dict)
+    for key in ("param_groups", "state"):
+        if key not in state_dict:
+            shown = ", ".join(repr(k) for k in [*state_dict][:3]) or "nothing"
+            raise ValueError(
+                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}: "
+                + HOW_TO_PASS
+            )
+    groups, states = state_dict["param_groups"], state_dict["state"]
+    if not isinstance(groups, Sequence) or not all(isinstance(g, Mapping) for g in groups):
+        raise ValueError(f"this state_dict's param_groups are not a list of groups: {HOW_TO_PASS}")
+    if not all(isinstance(group.get("params"), Sequence) for group in groups):
+        raise ValueError(f"a group of this state_dict has no list of params: {HOW_TO_PASS}")
+    if not isinstance(states, Mapping):
+        raise ValueError(f"this state_dict's state is not a mapping: {HOW_TO_PASS}")
+
+
+def check_origin(
+    saved: Sequence[Group],
+    states: Mapping[Any, Any],
+    options: Iterable[str],
+    specs: Mapping[str, StateSpec],
+    optimizer: str,
+) -> None:
+    """Raise if what was kept for a parameter has nothing of this optimizer that each of its kind has."""
+    own_options = {*options} - _TORCHS_OPTIONS
+    for group in saved:
+        is_empty = not any(states.get(index) for index in group["params"])
+        if is_empty and own_options and not own_options & group.keys():
+            raise ValueError(
+                f"the checkpoint has no {min(own_options)} and no state, only {sorted(group)}; it is the "
+                f"checkpoint of another optimizer than {optimizer}: {_ANEW}"
+            )
+    own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
+    for index in [index for group in saved for index in group["params"]]:
+        state = states.get(index)
+        if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
+            raise ValueError(
+                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
+                f"the checkpoint of another optimizer than {optimizer}: {_ANEW}"
+            )
+
+
+def check_groups(saved: Sequence[Group], present: Sequence[Group]) -> None:
+    """Raise unless the saved groups have as many parameters as the present ones, one by one."""
+    theirs, ours = ([len(group["params"]) for group in groups] for groups in (saved, present))
+    if theirs == ours:
+        return
+    problem = "has a different number of parameter groups"
+    if len(theirs) == len(ours):
+        problem = "contains a parameter group that doesn't match the size of optimizer's group"
+    raise ValueError(
+        f"loaded state dict {problem}: it has {_sizes(theirs)}, this optimizer {_sizes(ours)}; build it as "
+        "it was built then: from the model, from its parameters, or from the same groups. Parameters are "
+        "matched by name where both sides have the same names"
+    )
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return (
+        f"{len(sizes)} group{'s' * (len(sizes) != 1)} of {', '.join(map(str, sizes)) or 'nothing'}"
+    )
+
+
+def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
+    """Warn if a group of a checkpoint was something else then: its options may not suit what it is now."""
+    for group, saved in pairs:
+        was, now = saved.get("role"), group["role"]
+        constraints = [as_constraint(g["constraint"]) for g in (group, saved) if "constraint" in g]
+        if {was, now} == {"embedding", "neuron"} and len({*constraints}) > 1:
+            name = group["param_names"][0] if "param_names" in group else "a parameter"
+            warn_user(
+                f"`{name}` was saved with the role {was}, and has the role {now} here, but keeps options "
+                "of then; build the optimizer as it was built, with the same example and overrides"
+            )
+            return
+
+
+def warn_of_restart(restarted: Sequence[str]) -> None:
+    """Say of which parameters the running norm starts again."""
+    if restarted:
+        more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
+        warn_user(
+            f"{restarted[0]}{more}: saved with another direction than here, so the running norm starts "
+            "again; build the optimizer as it was built then, with the same preset, example and overrides, "
+            "to resume exactly"
+        )
+
+
+def warn_of_lost_options(
+    names: Sequence[str], owners: Mapping[str, Group], ignored: Iterable[str]
+) -> None:
+    """Warn if parameters that share a group now were saved with different options.
+
+    Args:
+        names: of the group's parameters; it takes the options of the first.
+        owners: the saved group of each parameter.
+        ignored: keys that are no options.
+    """
+    first = owners[names[0]]
+    for name in names[1:]:
+        lost = sorted(
+            key for key in first.keys() - {*ignored} if first[key] != owners[name].get(key)
+        )
+        if lost:
+            was = ", ".join(f"{key}={owners[name].get(key)!r}" for key in lost)
+            now = ", ".join(f"{key}={first[key]!r}" for key in lost)
+            warn_user(
+                f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
+                f"and goes on with its {now}; build the optimizer as it was built then, with "
+                "the same preset, overrides and example"
+            )
+            return

@@ -1,0 +1,45 @@
+"""Options that are invalid, unknown or without effect."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nero.core.warn import warn_user
+from nero.layout import Overrides
+from nero.layout.groups import override_pairs
+
+
+def refuse_unknown(
+    unknown: Mapping[str, Any], options: Iterable[str], hints: Mapping[str, str], optimizer: str
+) -> None:
+    """Raise if there are options that the optimiser does not have, and say what serves instead."""
+    for name in unknown:
+        near = difflib.get_close_matches(name, [*options], n=1)
+        hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
+        hint = hint or f"the options are {', '.join(options)}"
+        raise TypeError(f"{optimizer} got an unexpected keyword argument {name!r}: {hint}")
+
+
+def check_overrides(overrides: Overrides, options: Mapping[str, Any]) -> None:
+    """Raise if an override sets an option that the optimiser does not have."""
+    for pattern, chosen in override_pairs(overrides):
+        unknown = sorted(set(chosen) - set(options))
+        if unknown:
+            raise TypeError(
+                f"override {pattern!r} sets {', '.join(unknown)}, which is no option; the options are "
+                f"{', '.join(sorted(options))}"
+            )
+
+
+def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+    """Warn of options in a param group that were meant for another optimiser."""
+    for name in hints.keys() & group.keys():
+        warn_user(f"{name} in a param group has no effect: {hints[name]}")
+
+
+def warn_no_foreach(foreach: bool | None) -> None:
+    """Warn a caller who asks for an implementation that does not exist."""
+    if foreach:
+        warn_user(
+            "foreach=True has no effect: there is no foreach implementation; leave foreach=None"
+        )

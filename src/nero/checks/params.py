@@ -1,0 +1,123 @@
+"""Parameters and param groups that cannot be trained."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+
+from nero.backends import why_not_fused
+from nero.checks.flattened import check_whole
+from nero.checks.names import named_params
+from nero.core.arguments import check_real, kind_of
+from nero.core.neurons import LayoutError, Neurons
+from nero.core.spec import StateSpec
+from nero.core.warn import warn_user
+from nero.hold import hold_in
+
+
+@contextmanager
+def explain_torch_errors() -> Iterator[None]:
+    """Add what to do to what torch says of parameters that it refuses."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        advice = next((a for said, a in _ADVICE.items() if said in str(error)), None)
+        if advice is None or advice in str(error):
+            raise
+        raise type(error)(f"{error}: {advice}") from None
+
+
+_ADVICE = {
+    "empty parameter list": "pass a model that has parameters, or a list of some",
+    "can only optimize Tensors": "pass a model as it is, or its model.parameters()",
+    "non-leaf Tensor": "pass the parameters that it was computed from",
+    "ordered collections": "put the parameters into a list",
+    "should be an iterable of Tensors": "put a single parameter into a list",
+    "param_group must be a dict": "give each group as {'params': [...], 'lr': ...}",
+    "in more than one parameter group": "leave each parameter in one of them",
+    "with/without names": "give all parameters as (name, parameter), or none",
+}
+"""What torch says, and what to do then."""
+
+
+def check_has_params(group: Any) -> None:
+    """Raise if a param group does not say of which parameters it is; torch looks at the rest."""
+    if isinstance(group, Mapping) and isinstance(group.get("params"), nn.Module):
+        raise TypeError(
+            f"the 'params' of a group are {kind_of(group['params'])}, a module: give its parameters()"
+        )
+    if isinstance(group, Mapping) and group.get("params") is None:
+        raise ValueError(
+            f"a param group has no 'params', only {sorted(map(str, group))}: give it a list of parameters"
+        )
+
+
+def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Warn if no parameter can be trained; some may be frozen, such as those that hold integers."""
+    members = [pair for group in groups for pair in named_params(group)]
+    if not any(param.requires_grad for param, _ in members):
+        integers = [
+            (p, name) for p, name in members if not (p.is_floating_point() or p.is_complex())
+        ]
+        why = "".join(f"; {name} is {p.dtype}, which has no gradient" for p, name in integers[:1])
+        warn_user(
+            f"no parameter requires a gradient, so steps will change nothing{why}; call requires_grad_() "
+            "on what is to be trained"
+        )
+
+
+def raise_sparse(name: str) -> NoReturn:
+    """Refuse a sparse gradient."""
+    raise RuntimeError(
+        f"{name} has a sparse gradient, which this optimizer does not support; build its "
+        "embedding with sparse=False"
+    )
+
+
+def warn_no_storage(name: str) -> None:
+    """Warn that a parameter without storage is not being trained."""
+    warn_user(
+        f"{name} is still on the meta device, so this step cannot train it; if the model has been "
+        "materialised since (to_empty makes new parameters), build the optimizer anew"
+    )
+
+
+def check_param(
+    param: Tensor, group: Mapping[str, Any], name: str, *, has_neurons: bool = False
+) -> None:
+    """Raise if a parameter has no neurons, does not fit its group's layout, or has no kernel but must.
+
+    Args:
+        param: the parameter.
+        group: its param group: the layout, and maybe ``fused=True``.
+        name: of the parameter, for messages.
+        has_neurons: whether a step needs the sums of each neuron, so that it must not be sharded otherwise.
+    """
+    if param.requires_grad:
+        check_real(name, param)
+    check_whole(param, name)
+    try:
+        held = hold_in(group, param)
+    except LayoutError as error:
+        raise LayoutError(f"{name}: {error}") from error
+    if has_neurons:
+        held.check(name)
+    reason = why_not_fused(held.local) if group.get("fused") and param.requires_grad else None
+    if reason:
+        raise ValueError(
+            f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
+            "the fastest implementation that there is"
+        )
+
+
+def check_state(
+    state: Mapping[str, Tensor], specs: Mapping[str, StateSpec], neurons: Neurons, name: str
+) -> None:
+    """Raise if the layout has changed since the state was made."""
+    for key, tensor in state.items():
+        if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
+            raise LayoutError(
+                f"{name}: its layout has changed, and its {key} is that of other neurons; build a "
+                "new optimizer"
+            )

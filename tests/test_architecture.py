@@ -1,4 +1,4 @@
-"""Is docs/architecture.md true? A real step on every path, and who called each kernel."""
+"""Is docs/architecture.md true? A real construction, a real step on every path, and who called what."""
 
 import importlib.util
 import inspect
@@ -44,6 +44,18 @@ CPU += [
     f"nero.backends.cpu.kernel.{name}" for name in ("sum_columns", "write_columns", "add_counts")
 ]
 TRITON = [f"nero.backends.triton.kernels.{name}" for name in ("advance_kernel", "step_kernel")]
+# Where a new parameter's layout, options, neurons, holder, backend and state come from.
+CONSTRUCTION = [
+    "nero.layout.owners.stated_layouts",
+    "nero.layout.groups.grouped",
+    "nero.core.presets.resolve_options",
+    "nero.core.neurons.neurons_from_options",
+    "nero.hold.hold",
+    "nero.backends.backend_name",
+    "nero.optim.state.new_state",
+    "nero.checks.trained.warn_if_trained",
+    "nero.projection.project_held_",
+]
 COLLECTIVES = ["torch.distributed._functional_collectives.all_reduce"]
 
 pytestmark = pytest.mark.skipif(
@@ -51,14 +63,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_step_calls_what_the_page_lists(path, tmp_path):
+@pytest.mark.parametrize("path", ["construction", *PATHS])
+def test_it_calls_what_the_page_lists(path, tmp_path):
     called = RECORDERS[path](tmp_path)
     listed = chains_on_page(path)
     assert called == listed, (
         f"docs/architecture.md, {path}: not on the page {shown(called - listed)}; "
         f"on the page, but not called {shown(listed - called)}"
     )
+
+
+def test_a_new_parameter_is_worked_out_once():
+    """Each question about it is asked in one place only; a preset decides twice, before and after roles."""
+    leaves = [chain[-1] for chain in chains_on_page("construction")]
+    leaves.remove("nero.core.presets.resolve_options")
+    assert sorted(leaves) == sorted(CONSTRUCTION)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -206,6 +225,10 @@ def build(**options):
     return optimizer
 
 
+def record_construction(_):
+    return watch(CONSTRUCTION, build)
+
+
 def record_plain(_):
     return watch(RULE, build(fused=False).step)
 
@@ -268,6 +291,7 @@ def read_chains(path):
 
 
 RECORDERS = {
+    "construction": record_construction,
     "plain": record_plain,
     "cpu": record_cpu,
     "triton": record_triton,

@@ -10,6 +10,7 @@ from nero.backends import why_not_fused
 from nero.checks.flattened import check_whole
 from nero.checks.names import named_params
 from nero.core.arguments import check_real, kind_of
+from nero.core.held import Held
 from nero.core.neurons import LayoutError, Neurons
 from nero.core.spec import StateSpec
 from nero.core.warn import warn_user
@@ -84,15 +85,23 @@ def warn_no_storage(name: str) -> None:
 
 
 def check_param(
-    param: Tensor, group: Mapping[str, Any], name: str, *, has_neurons: bool = False
-) -> None:
-    """Raise if a parameter has no neurons, does not fit its group's layout, or has no kernel but must.
+    param: Tensor,
+    group: Mapping[str, Any],
+    name: str,
+    *,
+    has_neurons: bool = False,
+    fused: bool | None = None,
+) -> Held:
+    """Return a parameter as this rank holds it, or raise if an optimizer cannot train it.
+
+    It may have no neurons, not fit its group's layout, or have no fused kernel though it must.
 
     Args:
         param: the parameter.
-        group: its param group: the layout, and maybe ``fused=True``.
+        group: its param group, which has the layout.
         name: of the parameter, for messages.
         has_neurons: whether a step needs the sums of each neuron, so that it must not be sharded otherwise.
+        fused: if true, it must have a fused kernel of ours.
     """
     if param.requires_grad:
         check_real(name, param)
@@ -103,12 +112,13 @@ def check_param(
         raise LayoutError(f"{name}: {error}") from error
     if has_neurons:
         held.check(name)
-    reason = why_not_fused(held.local) if group.get("fused") and param.requires_grad else None
+    reason = why_not_fused(held.local) if fused and param.requires_grad else None
     if reason:
         raise ValueError(
             f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
             "the fastest implementation that there is"
         )
+    return held
 
 
 def check_state(

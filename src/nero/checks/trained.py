@@ -7,7 +7,7 @@ stand for all.
 """
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from nero.checks.advice import is_chosen
+from nero.core.held import Held
 from nero.core.sphere import Sphere, as_constraint, is_balanced, project
 from nero.core.traces import MIN_SIZE, THRESHOLD, training_score
 from nero.core.warn import warn_user
@@ -64,7 +65,7 @@ def layers_of(
     groups: Iterable[Group],
     constraint: Sphere | None = None,
     *,
-    only: Container[Tensor] | None = None,
+    among: Mapping[Tensor, Held] | None = None,
 ) -> list[Layer]:
     """Return the layers that can be judged, of the groups for which nobody chose a constraint.
 
@@ -73,7 +74,7 @@ def layers_of(
     Args:
         groups: param groups.
         constraint: that of groups without one.
-        only: pass over other parameters.
+        among: the parameters to judge, as this rank holds them; by default all.
     """
     layers = []
     for group in groups:
@@ -87,9 +88,9 @@ def layers_of(
         for place, param in enumerate(group["params"]):
             if not param.requires_grad or param.is_meta:
                 continue
-            if only is not None and param not in only:
+            if among is not None and param not in among:
                 continue
-            held = hold_in(group, param)
+            held = hold_in(group, param) if among is None else among[param]
             neurons = held.neurons
             if held.neuron_mesh_dims:
                 continue

@@ -20,9 +20,11 @@ from nero.checks.params import (
     warn_no_storage,
     warn_untrainable,
 )
+from nero.core.held import Held
 from nero.core.presets import CHOSEN
 from nero.core.spec import rate_of_step
 from nero.core.update import Update
+from nero.hold import hold_in
 from nero.layout import Overrides
 from nero.layout.arrival import model_of, with_layouts
 from nero.layout.given import Params, as_groups
@@ -106,7 +108,7 @@ class RelativeOptimizer(Optimizer):
                 prepared = None if is_traced else self._prepared.get(param)
                 state: State = self.state.get(param, {})
                 if prepared is None or not state or not is_current(prepared, param, options):
-                    prepared, state = self._prepare_again(param, group, param_name(group, place))
+                    prepared, state = self._renew(param, group, param_name(group, place))
                 if prepared is not None and takes_part(prepared):
                     if tuple(state) != prepared.state_keys:
                         state = self._grown_state(prepared, state)
@@ -140,9 +142,8 @@ class RelativeOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
 
-        Parameters are matched by name where both sides have names, and by position otherwise. The layout
-        comes from the model that is being trained, everything else from the checkpoint. Options that an
-        older checkpoint does not have keep their present values.
+        Parameters are matched by name, or by position if names are missing. Layouts come from the model,
+        everything else from the checkpoint; options that an old one lacks keep their present values.
         """
         self._shapes.check(self.param_groups, self.state)
         check_mapping(state_dict)
@@ -153,10 +154,9 @@ class RelativeOptimizer(Optimizer):
         self._forget()
         super().__setstate__(state)
         self._shapes.note(self.param_groups)
+        defaults = {k: v for k, v in self.defaults.items() if k != "differentiable"}  # torch's own
         for group in self.param_groups:
-            for key, value in self.defaults.items():
-                if key != "differentiable":  # torch adds it to the defaults of every optimizer
-                    group.setdefault(key, value)
+            group.update(defaults | group)
 
     def check_group_(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid, and replace options by what they mean."""
@@ -166,8 +166,7 @@ class RelativeOptimizer(Optimizer):
 
     def fresh_state(self, param: Tensor, group: Group) -> State:
         """Return the state that ``param`` has before its first step in ``group``."""
-        prepared = prepare(self.rule, param, group, self._options_of(group), "")
-        return new_state(self.rule.state, prepared.held, prepared.hyper, prepared.state_keys)
+        return self._new_state(self._prepare(hold_in(group, param), group, ""))
 
     def renew_state(self, groups: Sequence[Group]) -> None:
         """Make new state for parameters that were changed before their first step."""
@@ -180,6 +179,7 @@ class RelativeOptimizer(Optimizer):
     def _forget(self) -> None:
         """Let go of all that is kept beside groups and state."""
         self.rule = self.rule_type()
+        self._held: dict[Tensor, Held] = {}  # of new parameters
         self._prepared: dict[Tensor, Prepared] = {}
         self._options: dict[int, tuple[Any, list[Any]]] = {}  # as last read, by group
         self._names: list[str] = []
@@ -203,62 +203,65 @@ class RelativeOptimizer(Optimizer):
                 warn_ignored(group, self.rule.hints)
                 self.check_group_(group)
                 for param, name in named_params(group):
-                    self._check_param(param, group, name)
+                    self._held[param] = self._check_param(param, group, name)
         except Exception:
+            self._held.clear()
             del self.param_groups[num_groups:]
             raise
 
-    def _check_param(self, param: Tensor, group: Group, name: str) -> None:
-        check_param(param, group, name, has_neurons=self.rule.sums_over == "neuron")
+    def _check_param(self, param: Tensor, group: Group, name: str) -> Held:
+        has_neurons, fused = self.rule.sums_over == "neuron", group.get("fused")
+        return check_param(param, group, name, has_neurons=has_neurons, fused=fused)
 
     def _start(self, groups: Sequence[Group]) -> None:
         """Make the state of all parameters of these groups that have none, and let the rule change them."""
         self._shapes.note(groups)
         new = []
         for group in groups:
-            options = self._options_of(group)
             for param, name in named_params(group):
                 if _can_start(param) and not has_storage(self.state.get(param, {})):
-                    prepared = prepare(self.rule, param, group, options, name)
-                    self._prepared[param] = prepared
-                    held, hyper = prepared.held, prepared.hyper
-                    state = new_state(self.rule.state, held, hyper, prepared.state_keys)
-                    new.append(New(held, hyper, state))
+                    held = self._held.get(param) or hold_in(group, param)
+                    prepared = self._prepared[param] = self._prepare(held, group, name)
+                    new.append(New(held, prepared.hyper, self._new_state(prepared)))
         if new:
             with torch.no_grad():
                 self.rule.start(new, self.param_groups)
         self.state.update((held.param, state) for held, _, state in new)
+        self._held.clear()
 
-    def _prepare_again(
-        self, param: Tensor, group: Group, name: str
-    ) -> tuple[Prepared | None, State]:
+    def _renew(self, param: Tensor, group: Group, name: str) -> tuple[Prepared | None, State]:
         """Return what a step has to know of a parameter that is new or has changed, and its state.
 
         A parameter that is frozen or has no storage has no state, and nothing is prepared.
         """
         state: State = self.state.get(param, {})
-        options = self._options_of(group)
         if has_storage(state):
-            moved = moved_state(state, self.rule.state, param, options[0])
+            moved = moved_state(state, self.rule.state, param, self._options_of(group)[0])
             if moved is not state:
                 self.state[param] = state = moved
         elif _can_start(param):
             members = [(each, *pair) for each in self.param_groups for pair in named_params(each)]
             for owner, member, its_name in members:
                 if not self.state.get(member):
-                    self._check_param(member, owner, its_name)
+                    self._held[member] = self._check_param(member, owner, its_name)
             self._start(self.param_groups)  # others may have come, too
             return self._prepared[param], self.state[param]
         if param.grad is None and param.is_meta:
             warn_no_storage(name)
         if not state:
             return None, state
-        prepared = prepare(self.rule, param, group, options, name)
-        if not torch.compiler.is_compiling():
-            self._check_param(param, group, name)
-            check_state(state, self.rule.state, prepared.held.neurons, name)
-            self._prepared[param] = prepared
+        if torch.compiler.is_compiling():
+            return self._prepare(hold_in(group, param), group, name), state
+        held = self._check_param(param, group, name)
+        check_state(state, self.rule.state, held.neurons, name)
+        prepared = self._prepared[param] = self._prepare(held, group, name)
         return prepared, state
+
+    def _prepare(self, held: Held, group: Group, name: str) -> Prepared:
+        return prepare(self.rule, held, group, self._options_of(group), name)
+
+    def _new_state(self, prepared: Prepared) -> State:
+        return new_state(self.rule.state, prepared.held, prepared.hyper, prepared.state_keys)
 
     def _grown_state(self, prepared: Prepared, state: State) -> State:
         """Bring state in line with options that have changed, and return what the step needs of it."""
@@ -270,10 +273,7 @@ class RelativeOptimizer(Optimizer):
         return {key: state[key] for key in keys}
 
     def _options_of(self, group: Group) -> tuple[Any, list[Any]]:
-        """Return the options of a group as the rule reads them: the same object until one changes.
-
-        Trainers set options while they run.
-        """
+        """Return a group's options as the rule reads them: the same object until somebody sets one."""
         names = (*self.rule.options, "role", "neuron_dims", "num_groups")
         values = [group.get(name) for name in names]
         if torch.compiler.is_compiling():

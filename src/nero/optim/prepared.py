@@ -10,7 +10,6 @@ from nero.checks.params import raise_sparse
 from nero.core.held import Held
 from nero.core.sharding import to_local
 from nero.core.update import Places, Update
-from nero.hold import hold_in
 from nero.optim.rule import Group, Rule, State
 
 
@@ -39,17 +38,17 @@ class Prepared(NamedTuple):
     """Where a shard's elements lie in the full parameter, if its step draws noise."""
 
 
-def prepare(rule: Rule, param: Tensor, group: Group, options: Any, name: str) -> Prepared:
+def prepare(rule: Rule, held: Held, group: Group, options: Any, name: str) -> Prepared:
     """Work out what a step has to know of a parameter.
 
     Args:
         rule: the optimizer's.
-        param: a member of ``group``.
+        held: a parameter of ``group``.
         group: its layout, and whether it may have a fused kernel.
         options: the rule's options first, then whatever else this depends on.
         name: of the parameter, for messages.
     """
-    held = hold_in(group, param)
+    param = held.param
     neurons, hyper = held.neurons, rule.at(options[0], held.neurons)
     by_neuron = rule.sums_over == "neuron"
     return Prepared(

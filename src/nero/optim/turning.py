@@ -59,7 +59,7 @@ class Turning(Rule):
     def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:
         """Project new parameters; warn before if they look trained."""
         if not torch.compiler.is_compiling():
-            warn_if_trained(layers_of(groups, only={each.held.param for each in new}))
+            warn_if_trained(layers_of(groups, among={held.param: held for held, _, _ in new}))
             self._watch = LoadWatch()
         for held, hyper, state in new:
             radius = held.neurons.view(state["radius"]) if "radius" in state else None

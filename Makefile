@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools integrations jax random \
-	mutants zoo docs site dist sbom lock clean
+.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products \
+	integrations jax random mutants zoo docs site dist sbom lock clean
 
 dev: $(BIN)/.installed
 
@@ -32,15 +32,23 @@ types: dev
 test: dev
 	$(PYTEST) --durations=40
 
-# The same in five parts.
+# The same in parts, which .ci/parts.py lists with what each depends on. TESTS has the tests of other parts, to be run
+# by the same two workers.
+OWN = tests/backends tests/distributed tests/integrations tests/nero_jax src/nero/integrations src/nero/jax \
+	docs/how-to/trainers.md docs/how-to/jax.md
+TESTS ?=
 test-core: dev
-	$(PYTEST) --ignore tests/backends --ignore tests/distributed --ignore lab --ignore tools
+	$(PYTEST) --durations=40 tests src docs README.md $(addprefix --ignore=,$(OWN)) $(TESTS)
 
 test-kernels: dev
 	$(PYTEST) tests/backends
 
 test-distributed: dev
 	$(PYTEST) tests/distributed
+
+# All products of which these two parts have a selection.
+products: dev
+	$(PYTEST) --durations=40 -m slow tests/backends tests/distributed
 
 test-lab: dev
 	$(PYTEST) lab

@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.mutants.mutant import ROOT, Mutant
 
+NO_PACKAGES: Mapping[str, str] = {}
+
 
 def digest_of(mutant: Mutant, root: Path = ROOT) -> str:
     """Tell whether a verdict is that of this very edit, of this very file, by these very tests."""
@@ -28,10 +30,13 @@ def state_of(mutant: Mutant, verdicts: Mapping[str, Mapping[str, Any]], root: Pa
     return str(found["result"]) if found["digest"] == digest_of(mutant, root) else "stale"
 
 
-def files_of(tests: Iterable[str], root: Path = ROOT) -> set[Path]:
+def files_of(
+    tests: Iterable[str], root: Path = ROOT, packages: Mapping[str, str] = NO_PACKAGES
+) -> set[Path]:
     """Return the test files that a selection names, with what they import of the tests.
 
-    A folder stands for all Python files in it. Every ``conftest.py`` on the way up counts, too.
+    A folder stands for all Python files in it. Every ``conftest.py`` on the way up counts, too. Imports of
+    packages are followed as well, if the folder that each lies in is given.
     """
     todo: list[Path] = []
     for selected in tests:
@@ -45,24 +50,25 @@ def files_of(tests: Iterable[str], root: Path = ROOT) -> set[Path]:
         path = todo.pop()
         if path not in found:
             found.add(path)
-            todo += _imported(path, root)
+            todo += _imported(path, root, packages)
             folders = [path.parent, *path.parent.parents]
             around = [folder / "conftest.py" for folder in folders[: folders.index(root) + 1]]
             todo += [each for each in around if each.is_file()]
     return found
 
 
-def _imported(path: Path, root: Path) -> Iterator[Path]:
-    """Yield the modules of the tests that a file imports, as pytest finds them."""
+def _imported(path: Path, root: Path, packages: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the modules of the tests, and of packages, that a file imports, as pytest finds them."""
     folders = (root, root / "tests", path.parent)
     for module in _modules(path) if path.is_file() else ():
         parts = module.split(".")
-        for folder in folders:
+        package = packages.get(parts[0])
+        for folder in folders if package is None else (root / package,):
             for file in (
                 folder.joinpath(*parts).with_suffix(".py"),
                 folder.joinpath(*parts, "__init__.py"),
             ):
-                if file.is_file() and root / "tests" in file.parents:
+                if file.is_file() and (package is not None or root / "tests" in file.parents):
                     yield file
 
 

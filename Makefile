@@ -7,12 +7,33 @@ PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products \
 	integrations jax random mutants zoo docs site dist sbom lock clean
 
+# What two parts need beside `dev`, which leaves it out: gigabytes. `make dev WITH="integrations jax"` installs all
+# at once, which spares .ci/run three more searches for versions that fit.
+WITH ?=
+NEEDS_integrations = -e '.[integrations]' -e 'lab[finetune]' fastdownload fasttransform tyro torchdata torch_checkpointing \
+	einops hjson msgpack ninja py-cpuinfo 'spmd_types==0.2.3'
+NEEDS_jax = -e '.[jax]' flax orbax-checkpoint
+# fastai and timm come without torchvision, which only their data need, torchtitan without the older datasets that it
+# asks for, and DeepSpeed without its compiled operators; its setup imports torch, so it cannot be built in isolation.
+ALONE_integrations = 'deepspeed>=0.19' 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>=0.3'
+
+define install # what for
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(foreach part,$(1),$(NEEDS_$(part)))
+	$(if $(filter integrations,$(1)),DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet -c constraints.txt \
+		--no-build-isolation --no-deps $(ALONE_integrations))
+endef
+
+NEEDS_dev = -e '.[dev]' -e lab -e 'tools[bench,sinks]'
 dev: $(BIN)/.installed
 
 $(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e lab -e 'tools[bench,sinks]'
+	$(call install,dev $(WITH))
+	touch $@ $(addprefix $(BIN)/.,$(WITH))
+
+$(BIN)/.integrations $(BIN)/.jax: $(BIN)/.%: $(BIN)/.installed
+	$(call install,$*)
 	touch $@
 
 check: lint types test docs
@@ -56,20 +77,13 @@ test-lab: dev
 test-tools: dev
 	$(PYTEST) tools
 
-# Nero in real trainers. They are installed last, because nothing else needs them. fastai and timm come
-# without torchvision, which only their data need, torchtitan without the older datasets that it asks for, and
-# DeepSpeed without its compiled operators; its setup imports torch, so it cannot be built in isolation.
-integrations: dev
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]' -e 'lab[finetune]' \
-		fastdownload fasttransform tyro torchdata torch_checkpointing einops 'spmd_types==0.2.3'
-	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt 'deepspeed>=0.19'
-	$(BIN)/python -m pip install --quiet --no-deps 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>=0.3'
+# Nero in real trainers.
+integrations: $(BIN)/.integrations
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md
 
-# The extra nero-optim[jax] with what its tests need: half a gigabyte, so `dev` leaves it out, and .ci/run has it last.
-jax: dev
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[jax]' flax orbax-checkpoint
+# The port to JAX.
+jax: $(BIN)/.jax
 	$(PYTEST) tests/nero_jax src/nero/jax docs/how-to/jax.md
 
 # The whole suite in random order: `make random SEED=7` for one that has failed before.

@@ -1,4 +1,4 @@
-"""Nero, the optimiser that turns each neuron by an angle and keeps it balanced.
+"""Nero, the optimizer that turns each neuron by an angle and keeps it balanced.
 
 >>> model = nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
 >>> optimizer = nero.Nero(model)

@@ -1,4 +1,4 @@
-"""Pure tensor mathematics: Gram matrices, projections and updates, without any optimiser around them."""
+"""Pure tensor mathematics: Gram matrices, projections and updates, without any optimizer around them."""
 
 from nero.core.average import bias_correction
 from nero.core.gram import Gram, gram

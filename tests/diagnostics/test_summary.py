@@ -7,14 +7,14 @@ from torch import nn
 from nero.core.sphere import BALANCED
 from nero.diagnostics.angle import measure
 from nero.diagnostics.neurons import NamedNeurons
-from nero.diagnostics.summary import summarise
+from nero.diagnostics.summary import summarize
 from nero.layout import neurons
 
 
 def summary(before, after):
     param = nn.Parameter(before)
     each = NamedNeurons("weight", param, neurons(0).at(param.shape), BALANCED)
-    return summarise(measure(before, after, None), each, too_far=1.0)
+    return summarize(measure(before, after, None), each, too_far=1.0)
 
 
 def test_a_tiny_turn_is_not_standing_still():

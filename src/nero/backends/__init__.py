@@ -1,7 +1,7 @@
 """The same update at different speeds.
 
 A backend takes a whole step, ``step_(updates)``, or sums and writes separately, for neurons that ranks
-share. `backend_name` chooses for each parameter; an optimiser keeps backends of its own.
+share. `backend_name` chooses for each parameter; an optimizer keeps backends of its own.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Backend(Protocol):
 
 
 def new_backends() -> dict[str, Backend]:
-    """Return the backends of one optimiser by name, with nothing planned yet."""
+    """Return the backends of one optimizer by name, with nothing planned yet."""
     return {
         "plain": plain,
         "cpu": cpu.CpuBackend(),

@@ -1,6 +1,6 @@
 """How a parameter's neurons lie in memory, for kernels that walk addresses instead of dims.
 
-Sorted from the largest stride to the smallest, and with neighbours of one kind merged, nearly every
+Sorted from the largest stride to the smallest, and with neighbors of one kind merged, nearly every
 weight in use is four nested loops:
 
     for a in range(outer):              neurons

@@ -84,7 +84,7 @@ Those that a CUDA graph has captured are kept until the process ends, as the gra
 
 
 def _backend(name: str) -> Backend:
-    """Return a backend for one step, since an operator cannot be given that of an optimiser."""
+    """Return a backend for one step, since an operator cannot be given that of an optimizer."""
     return _KEPT[name] if name in _KEPT else new_backends()[name]
 
 

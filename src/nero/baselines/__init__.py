@@ -1,4 +1,4 @@
-"""Relative optimisers at other granularities, with the defaults of their papers."""
+"""Relative optimizers at other granularities, with the defaults of their papers."""
 
 from nero.baselines.fromage import Fromage
 from nero.baselines.lamb import Lamb

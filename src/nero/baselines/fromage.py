@@ -36,7 +36,7 @@ class Fromage(RelativeOptimizer):
     Args:
         params: a model, its parameters, or param groups.
         lr: step size ``eta``, as a fraction of the layer's norm.
-        maximize: maximise the objective.
+        maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:

@@ -65,7 +65,7 @@ class Lamb(RelativeOptimizer):
         eps: added to the root of the second moment.
         weight_decay: decay ``lambda``, inside the trust ratio.
         max_norm: largest norm of a layer that counts: ``phi(z) = min(z, max_norm)``.
-        maximize: maximise the objective.
+        maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:

@@ -57,7 +57,7 @@ class Lars(RelativeOptimizer):
         momentum: momentum ``mu``.
         weight_decay: decay ``lambda``.
         trust_coefficient: the paper's ``eta``, written ``tau`` above.
-        maximize: maximise the objective.
+        maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:

@@ -69,12 +69,12 @@ class Madam(RelativeOptimizer):
         max_ratio: largest ``|g|/g_bar``, the paper's ``eta*/eta``.
         weight_bound: largest weight in units of the initial root mean square of its tensor, the
             paper's ``sigma*/sigma``.
-        maximize: maximise the objective.
+        maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        - A factor keeps zero at zero: zero-initialised parameters never move. Give biases a non-zero
-          initialisation.
+        - A factor keeps zero at zero: zero-initialized parameters never move. Give biases a non-zero
+          initialization.
         - The authors' code allows ``max_ratio = 10``. It and ours bias-correct the average; the
           paper's pseudocode does not.
 

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0
     """
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="nero", description="Tools for the Nero optimiser.")
+    parser = argparse.ArgumentParser(prog="nero", description="Tools for the Nero optimizer.")
     parser.add_argument("--version", action="version", version=f"nero {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, (module, summary) in commands().items():

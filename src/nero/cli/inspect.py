@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(constraint=None)  # that of the preset
     parser.add_argument("--preset", default="paper", choices=[*PRESETS])
     add_example_argument(parser)
-    parser.add_argument("--plain", action="store_true", help="print a table without colours")
+    parser.add_argument("--plain", action="store_true", help="print a table without colors")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,11 +38,11 @@ def run(args: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     if args.json:
         print(json.dumps(description.as_dict(), indent=2))
-    elif args.plain or not sys.stdout.isatty() or not _print_coloured(description):
+    elif args.plain or not sys.stdout.isatty() or not _print_colored(description):
         print(description)
 
 
-def _print_coloured(description: Description) -> bool:
+def _print_colored(description: Description) -> bool:
     """Print the table with rich, and return whether rich is installed."""
     try:
         from rich.console import Console

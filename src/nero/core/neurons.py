@@ -3,7 +3,7 @@
 A layout is three plain values, so that it can live in a param group, travel through a checkpoint and
 survive a trainer that swaps the parameters: ``role``, ``neuron_dims``, ``num_groups``, and nothing
 that points at a tensor. Applied to a shape it gives `Neurons`, which is all that the rest of the library
-asks about a parameter; an optimiser resolves them once, when a parameter is added.
+asks about a parameter; an optimizer resolves them once, when a parameter is added.
 """
 
 import math

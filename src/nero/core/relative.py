@@ -3,7 +3,7 @@
 Each changes a parameter in proportion to its own size, at another granularity than Nero's neuron:
 Madam per synapse; LAMB, LARS and Fromage per layer. All take and return tensors in working precision
 (see [`working_dtype`][nero.core.precision.working_dtype]) and follow their papers; where well-known
-implementations differ, the optimiser classes in `nero.baselines` say how. Those that go by layer take a
+implementations differ, the optimizer classes in `nero.baselines` say how. Those that go by layer take a
 ``layer_norm``, for layers of which they see only a part.
 """
 
@@ -66,7 +66,7 @@ def madam_update(
         The new weights and the new average of squares.
 
     Note:
-        A factor keeps the sign of a weight, and zero at zero: zero-initialised parameters stay zero.
+        A factor keeps the sign of a weight, and zero at zero: zero-initialized parameters stay zero.
 
     Example:
         >>> w, v = madam_update(torch.tensor([1.0, -1.0]), torch.ones(2), torch.zeros(2),
@@ -107,7 +107,7 @@ def lamb_update(
         The new weights and the new first and second moments.
 
     Note:
-        Where ``||w||`` or ``||u||`` is zero the ratio is one, so zero-initialised layers move.
+        Where ``||w||`` or ``||u||`` is zero the ratio is one, so zero-initialized layers move.
 
     Example:
         >>> w, m, v = lamb_update(torch.ones(4), torch.ones(4), torch.zeros(4), torch.zeros(4),
@@ -146,7 +146,7 @@ def lars_update(
         The new weights and the new momentum buffer.
 
     Note:
-        Where ``||w||`` is zero the local rate is one, so zero-initialised layers move.
+        Where ``||w||`` is zero the local rate is one, so zero-initialized layers move.
 
     Example:
         >>> w, m = lars_update(torch.ones(4), torch.full((4,), 2.0), torch.zeros(4), lr=10.0,
@@ -178,7 +178,7 @@ def fromage_update(
         w <- (w - eta * ||w||/||g|| * g) / sqrt(1 + eta^2)
 
     Note:
-        Where ``||w||`` is zero the gradient is used as it is, so zero-initialised layers move; where
+        Where ``||w||`` is zero the gradient is used as it is, so zero-initialized layers move; where
         ``||g||`` is zero the layer stays.
 
     Example:

@@ -96,7 +96,7 @@ def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    # The finaliser of splitmix64; int64 arithmetic wraps around.
+    # The finalizer of splitmix64; int64 arithmetic wraps around.
     x = x + _INCREMENT
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         x = (x ^ _shift(x, shift)) * multiplier

@@ -165,7 +165,7 @@ def _check_update(
 
 
 def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
-    """Return the gradient that the update follows: of the objective to minimise, penalty included.
+    """Return the gradient that the update follows: of the objective to minimize, penalty included.
 
     Example:
         >>> effective_grad(torch.ones(2), torch.tensor([3.0, -1.0]), Hyper(maximize=True))

@@ -1,7 +1,7 @@
 """The two lists behind Nero: every option that an update reads, and every tensor that it keeps.
 
 An option is a field of `Hyper`, a piece of state an entry of `STATE`; both are declared here and nowhere
-else. The optimiser's checks, checkpoints and resharding, the bytes in ``describe``, the signature of a kept
+else. The optimizer's checks, checkpoints and resharding, the bytes in ``describe``, the signature of a kept
 plan, the arguments of the compiled operator, the kernel's record and Triton's columns all follow from the
 declarations. What is left to write for a new option is what it does: in `nero.core.rule` and the kernels.
 """
@@ -145,7 +145,7 @@ def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) 
 class Hyper(NamedTuple):
     """The options of an update, as one parameter's neurons obey them: THE list of options.
 
-    The annotation of a field holds its type and its reader; its default is the optimiser's. The learning
+    The annotation of a field holds its type and its reader; its default is the optimizer's. The learning
     rate is not among them: it alone changes from step to step, and travels beside them.
 
     Example:
@@ -255,7 +255,7 @@ COLUMNS: dict[str, type] = _columns()
 
 
 class StateSpec(NamedTuple):
-    """One tensor that an optimiser keeps for each parameter: its shape, its dtype, and when it exists."""
+    """One tensor that an optimizer keeps for each parameter: its shape, its dtype, and when it exists."""
 
     shape: Literal["scalar", "per neuron", "per element"]
     dtype: torch.dtype | Callable[[Any], torch.dtype | None] | None = None

@@ -32,7 +32,7 @@ class Sphere:
 
     Args:
         radius: the norm of every neuron; ``"initial"`` keeps the norm that each neuron has when the
-            optimiser first sees it; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one
+            optimizer first sees it; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one
             in size, as a residual stream wants its embeddings; ``None`` leaves the norm free.
         centre: whether the mean of every neuron is zero.
 

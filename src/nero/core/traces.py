@@ -8,7 +8,7 @@ than others, and a few directions stand out. Each trace is a z-score against ind
 | long rows or columns | spread of their mean squares | chi-squared, by Wilson and Hilferty's cube root |
 | directions | largest singular value | Tracy and Widom's centring and scale |
 
-The score is the smaller of the two, because odd initialisations show one of them: Laplace draws the first,
+The score is the smaller of the two, because odd initializations show one of them: Laplace draws the first,
 and draws with a mean the second.
 """
 

@@ -1,4 +1,4 @@
-"""One parameter at one step: the only form in which optimisers, backends and ranks pass it on."""
+"""One parameter at one step: the only form in which optimizers, backends and ranks pass it on."""
 
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ class Update(NamedTuple):
     """The options as these neurons obey them: Nero's `Hyper`, or the param group of a baseline."""
     lr: float | Tensor
     position: int
-    """Among all parameters of the optimiser: names it, and tells apart its noise."""
+    """Among all parameters of the optimizer: names it, and tells apart its noise."""
     backend: str = "plain"
     """Which backend takes the step: a name in `nero.backends`."""
     reduce_over: tuple[Any, ...] = ()

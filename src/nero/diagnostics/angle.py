@@ -1,6 +1,6 @@
 """By which angle neurons turned: without cancellation, in float64, one block of rows at a time.
 
-``arccos`` of a normalised dot product loses half of the digits of small angles, and small angles are what
+``arccos`` of a normalized dot product loses half of the digits of small angles, and small angles are what
 training is made of: at 1e-8 nothing of them is left. Kahan's formula loses none. For vectors of equal norm,
 
     angle = 2 * atan2(|u - v|, |u + v|)

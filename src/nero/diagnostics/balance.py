@@ -111,7 +111,7 @@ def check_balance(
     call it on every rank.
 
     Args:
-        network: a model, or an optimiser of this package, which knows its own constraints and, for
+        network: a model, or an optimizer of this package, which knows its own constraints and, for
             ``constraint="initial"``, the norms that neurons started with.
         constraint: where neurons should be; the constraints of Nero and Balanced take precedence.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.

@@ -1,4 +1,4 @@
-"""Sample some steps of an optimiser, and report to sinks how far neurons turned."""
+"""Sample some steps of an optimizer, and report to sinks how far neurons turned."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -24,7 +24,7 @@ from nero.diagnostics.neurons import (
 )
 from nero.diagnostics.report import TurningReport, read_summary
 from nero.diagnostics.sinks import Sink
-from nero.diagnostics.summary import read_all, summarise
+from nero.diagnostics.summary import read_all, summarize
 from nero.functional import Sphere, balance_tolerance
 from nero.optim import Balanced, Nero
 
@@ -35,9 +35,9 @@ TOO_FAR_LR = 10.0
 
 
 class TurningMonitor(AbstractContextManager["TurningMonitor"]):
-    """Watch by which angles an optimiser turns neurons; change nothing.
+    """Watch by which angles an optimizer turns neurons; change nothing.
 
-    It attaches to any torch optimiser. At a sampled step it keeps a copy of the weights of the sampled
+    It attaches to any torch optimizer. At a sampled step it keeps a copy of the weights of the sampled
     layers, compares them afterwards, writes a report to every sink, and forgets the copy. At all other
     steps it only counts.
 
@@ -45,17 +45,17 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
     one small buffer per process group, and all have the same report. Every rank needs a monitor.
 
     Args:
-        optimizer: any torch optimiser; `Balanced` rather than the one within it. Neurons are those that
-            the optimiser knows, if it is one of this package or has groups from
+        optimizer: any torch optimizer; `Balanced` rather than the one within it. Neurons are those that
+            the optimizer knows, if it is one of this package or has groups from
             [`param_groups`][nero.param_groups]; otherwise they are found from ``model``, and without one
             from shapes.
-        model: the model, for names, order and layouts. Needless with an optimiser that was given the model.
+        model: the model, for names, order and layouts. Needless with an optimizer that was given the model.
         every: sample the first step, and every so many steps after it.
         max_layers: how many layers to sample at once, in turn; ``None`` for all. Bounds the memory and the
             time that a sampled step takes.
         too_far: count the neurons that turn by more than this angle. By default 0.3 rad, or ten times the
-            learning rate if the optimiser is Nero and that is less, but no less than the dtype's eps.
-        constraint: measure the drift from here; by default from where the optimiser holds its neurons.
+            learning rate if the optimizer is Nero and that is less, but no less than the dtype's eps.
+        constraint: measure the drift from here; by default from where the optimizer holds its neurons.
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
         every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
         on_error: what to do when a sink raises. ``"warn"`` warns once, gives that sink no more reports, and
@@ -137,7 +137,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         ]
 
     def detach(self) -> None:
-        """Remove all hooks from the optimiser."""
+        """Remove all hooks from the optimizer."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._before = [], []
@@ -229,7 +229,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
 
             turns, counts = gather(turns, counts)
         summaries = [
-            summarise(measured, each, too_far=self._too_far(each)) for each, measured in turns
+            summarize(measured, each, too_far=self._too_far(each)) for each, measured in turns
         ]
         # Everything so far is on its way on the device; here we wait for it.
         totals = {each.param: count for each, count in counts}

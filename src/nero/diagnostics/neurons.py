@@ -1,4 +1,4 @@
-"""Parameters with their neurons, of a model or an optimiser, as diagnostics and theory hold them."""
+"""Parameters with their neurons, of a model or an optimizer, as diagnostics and theory hold them."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ class NamedNeurons:
     @property
     def lr(self) -> float:
         """The learning rate of its group, or NaN; waits for the device if that is a tensor."""
-        lr = self.group.get("lr")  # some optimisers find their own, and have None here
+        lr = self.group.get("lr")  # some optimizers find their own, and have None here
         return math.nan if lr is None else float(lr)
 
 
@@ -61,7 +61,7 @@ def neurons_of_model(
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Return the optimiser whose hooks run: trainers wrap the one that they are given."""
+    """Return the optimizer whose hooks run: trainers wrap the one that they are given."""
     while not isinstance(optimizer, Balanced):
         wrapped = getattr(optimizer, "optimizer", None)
         if not isinstance(wrapped, Optimizer):
@@ -75,9 +75,9 @@ def watched_params(
 ) -> list[NamedNeurons]:
     """Find the parameters that have neurons and can be trained, in the order of ``model`` if it is given.
 
-    Layouts are those of the optimiser, where it has any; then those of the modules; then those that shapes
+    Layouts are those of the optimizer, where it has any; then those of the modules; then those that shapes
     suggest. Complex parameters are left out: they have other angles. The constraint is by default what the
-    optimiser makes neurons obey.
+    optimizer makes neurons obey.
     """
     by_module = {found.param: found for found in infer_layouts(model)} if model is not None else {}
     found = []
@@ -126,7 +126,7 @@ def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | fl
 
 
 def skipped_counts(optimizer: Optimizer) -> list[tuple[NamedNeurons, Tensor]]:
-    """Return how many updates Nero has skipped, per parameter; nothing, for another optimiser."""
+    """Return how many updates Nero has skipped, per parameter; nothing, for another optimizer."""
     found = []
     for param, group, index, name in _members(optimizer) if isinstance(optimizer, Nero) else ():
         count = optimizer.state.get(param, {}).get("num_skipped")

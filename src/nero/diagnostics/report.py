@@ -19,7 +19,7 @@ _MAX_ALIKE = 3
 
 @dataclass(frozen=True)
 class Distribution:
-    """One number per neuron, summarised. NaN where there is no neuron to summarise."""
+    """One number per neuron, summarized. NaN where there is no neuron to summarize."""
 
     num: int
     """How many neurons have such a number: zero and non-finite ones have no angle."""
@@ -29,7 +29,7 @@ class Distribution:
     quantiles: tuple[float, ...]
     """At 5, 25, 50, 75 and 95 percent: ``Distribution.SHARES``."""
     histogram: tuple[int, ...]
-    """Counts between neighbours of ``Distribution.EDGES``, which are a quarter of a decade apart. Zeros
+    """Counts between neighbors of ``Distribution.EDGES``, which are a quarter of a decade apart. Zeros
     are in the first bin, and whatever lies beyond the last is in the last."""
 
     SHARES = QUANTILES
@@ -78,7 +78,7 @@ class LayerReport:
     num_nonfinite_grad: int
     """Neurons with NaN or inf in their gradient."""
     num_skipped: int | None
-    """Updates of this layer that Nero has skipped so far; ``None`` for an optimiser that does not count."""
+    """Updates of this layer that Nero has skipped so far; ``None`` for an optimizer that does not count."""
     tolerance: float
     """Drifts up to here are rounding."""
 
@@ -133,10 +133,10 @@ class TurningReport:
     """
 
     step: int
-    """The number of optimiser steps that the monitor has seen, this one included."""
+    """The number of optimizer steps that the monitor has seen, this one included."""
     layers: tuple[LayerReport, ...]
     num_skipped: int | None
-    """All updates that Nero has skipped so far; ``None`` for an optimiser that does not count."""
+    """All updates that Nero has skipped so far; ``None`` for an optimizer that does not count."""
 
     def __getitem__(self, name: str) -> LayerReport:
         for layer in self.layers:
@@ -176,7 +176,7 @@ class TurningReport:
 
 
 def read_summary(numbers: Mapping[str, Sequence[float]], **known: Any) -> LayerReport:
-    """Read what `summarise` has computed; ``known`` are the other fields of the report."""
+    """Read what `summarize` has computed; ``known`` are the other fields of the report."""
     fields: dict[str, Any] = {}
     for name, values in numbers.items():
         if len(values) > 1:

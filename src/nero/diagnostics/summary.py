@@ -17,8 +17,8 @@ HISTOGRAM_EDGES = (0.0, *(10 ** (k / 8) for k in range(-65, 6, 2)))
 """Bounds of the histogram's bins: four per decade, from 1e-8 up to a half turn."""
 
 
-def summarise(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
-    """Summarise the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it."""
+def summarize(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
+    """Summarize the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it."""
     # What is not a neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
     is_neuron = turns.present > 0
     angle, old, new = (

@@ -1,4 +1,4 @@
-"""Norms of whole layers, for optimisers that go by layer."""
+"""Norms of whole layers, for optimizers that go by layer."""
 
 from collections.abc import Sequence
 

@@ -13,7 +13,7 @@ from nero.optim import Nero
 
 
 class NeroFactory:
-    """Builds the optimiser from the model, where a class would get parameters without it.
+    """Builds the optimizer from the model, where a class would get parameters without it.
 
     The Trainer makes an object of any class that is no ``Optimizer``, and calls it with the model; axolotl
     with its training arguments too.
@@ -58,7 +58,7 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
     if args.weight_decay:
         warn_user(
             f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "
-            "norm of every neuron; set it to 0, and to regularise, see gain_penalty"
+            "norm of every neuron; set it to 0, and to regularize, see gain_penalty"
         )
     options = {name: value for name, value in options.items() if value is not None}
     fields = args.__dataclass_fields__  # those of TRL have defaults of their own
@@ -72,7 +72,7 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
 
 
 class TurningCallback(TrainerCallback):
-    """Watches the optimiser that a Trainer builds, which exists only once it trains.
+    """Watches the optimizer that a Trainer builds, which exists only once it trains.
 
     Args:
         options: those of [`TurningMonitor`][nero.diagnostics.TurningMonitor]: ``every``, ``sinks``, ...
@@ -91,7 +91,7 @@ class TurningCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin to watch the optimiser, inside of what wraps it."""
+        """Begin to watch the optimizer, inside of what wraps it."""
         optimizer = getattr(kwargs["optimizer"], "optimizer", kwargs["optimizer"])
         self.monitor = TurningMonitor(optimizer, kwargs["model"], **self.options)
 

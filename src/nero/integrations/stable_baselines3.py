@@ -1,4 +1,4 @@
-"""Nero in Stable-Baselines3, whose policies build their optimiser from a class and options."""
+"""Nero in Stable-Baselines3, whose policies build their optimizer from a class and options."""
 
 from collections.abc import Mapping
 from typing import Any

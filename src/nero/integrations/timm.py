@@ -1,4 +1,4 @@
-"""Nero among the optimisers that timm creates by name."""
+"""Nero among the optimizers that timm creates by name."""
 
 from nero.optim import Nero
 

@@ -1,4 +1,4 @@
-"""Nero for JAX: an optax transformation, held to the same conformance vectors as the torch optimiser.
+"""Nero for JAX: an optax transformation, held to the same conformance vectors as the torch optimizer.
 
 >>> import nero.jax
 >>> tx = nero.jax.nero(lr=0.01)

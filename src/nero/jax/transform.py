@@ -69,7 +69,7 @@ def nero(
 ) -> optax.GradientTransformation:
     """Turn every neuron by an angle, and keep it balanced: [`nero.Nero`][nero.Nero] for optax.
 
-    Call [`project`][nero.jax.project] on the parameters first. Torch's optimiser does that when it is
+    Call [`project`][nero.jax.project] on the parameters first. Torch's optimizer does that when it is
     built, but ``init`` cannot return parameters.
 
     Args:
@@ -83,7 +83,7 @@ def nero(
         bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
         constraint: where neurons live, as for [`nero.Nero`][nero.Nero]; balanced by default.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
-        maximize: maximise the objective instead of minimising it.
+        maximize: maximize the objective instead of minimizing it.
         layouts: the neurons of every parameter: a tree of `nero.layout.Layout` in the structure of the
             parameters, a mapping by path, or an nnx module. Found from Flax's names by default.
         outputs: the paths of output layers, such as ``["Dense_1/kernel"]``; ``[]`` if there are none. A

@@ -98,7 +98,7 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Answer]]:
             if isinstance(module, ParametrizationList):
                 owner_path, _, tensor_name = path.rpartition("parametrizations.")
                 owner = modules[owner_path.rstrip(".")]
-                answer = _parametrised(owner, module, tensor_name, local_name, param)
+                answer = _parametrized(owner, module, tensor_name, local_name, param)
             else:
                 answer = _table_of_biases(path, param, _owned(module, local_name, param, path))
             yield name, param, answer
@@ -124,10 +124,10 @@ def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") ->
     rule = find_rule(module, name)
     if rule is not None:
         return _Answer(*rule)
-    return _reparametrised_by_hook(module, name) or _unknown(module, name, param, path)
+    return _reparametrized_by_hook(module, name) or _unknown(module, name, param, path)
 
 
-def _reparametrised_by_hook(module: nn.Module, name: str) -> _Answer | None:
+def _reparametrized_by_hook(module: nn.Module, name: str) -> _Answer | None:
     # torch.nn.utils.weight_norm leaves weight_g and weight_v, spectral_norm and prune weight_orig.
     base, _, suffix = name.rpartition("_")
     rule = find_rule(module, base) if base else None
@@ -136,10 +136,10 @@ def _reparametrised_by_hook(module: nn.Module, name: str) -> _Answer | None:
     layout, owner = rule
     if suffix == "g":
         return _Answer(GAIN, f"{owner} with weight norm: the length of {base}")
-    return _Answer(layout, f"{owner}, behind a reparametrised {base}")
+    return _Answer(layout, f"{owner}, behind a reparametrized {base}")
 
 
-def _parametrised(
+def _parametrized(
     owner: nn.Module,
     parametrization: ParametrizationList,
     tensor_name: str,
@@ -157,7 +157,7 @@ def _parametrised(
     if isinstance(parametrization[0], _WeightNorm) or all(
         isinstance(part, _SpectralNorm) for part in parametrization
     ):
-        return answer._replace(reason=f"{answer.reason}, behind a parametrised {tensor_name}")
+        return answer._replace(reason=f"{answer.reason}, behind a parametrized {tensor_name}")
     if answer.layout.neuron_dims is None:
         return answer
     # The original may be the weight itself, as with a mask, or generate it, as for a symmetric weight.

@@ -532,7 +532,7 @@ def _write_and_sum(
 
     ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
     of every row is made here, and no two rows overlap (then the compiler would go another way), so that a
-    row's bits do not depend on its neighbours.
+    row's bits do not depend on its neighbors.
     """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
     size = size_of(like[0])

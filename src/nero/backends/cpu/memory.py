@@ -215,7 +215,7 @@ def _round_average_overload(x, like, noise):
 
 @numba.njit(**INNER)
 def mix(x: Any) -> Any:
-    """Return the hash of nero.core.rounding: the finaliser of splitmix64."""
+    """Return the hash of nero.core.rounding: the finalizer of splitmix64."""
     x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -211,7 +211,7 @@ def _neurons(
             is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
             is_rough = is_rough & (size != 0)
             if tl.max(is_rough.to(tl.int32), 0) != 0:
-                # A neuron's bits must not depend on its neighbours: the sums of the others stay.
+                # A neuron's bits must not depend on its neighbors: the sums of the others stay.
                 gg, wg, sg = (
                     tl.where(is_rough, 0.0, gg),
                     tl.where(is_rough, 0.0, wg),
@@ -521,7 +521,7 @@ def _power_of_two(exponent):
 
 @triton.jit
 def _mix(x):
-    # The finaliser of splitmix64, as in nero.core.rounding; int64 wraps around.
+    # The finalizer of splitmix64, as in nero.core.rounding; int64 wraps around.
     x = x + INCREMENT
     x = (x ^ _logical_shift(x, 30)) * FIRST_MULTIPLIER
     x = (x ^ _logical_shift(x, 27)) * SECOND_MULTIPLIER

@@ -64,7 +64,7 @@ Judge: TypeAlias = Callable[[Variant], bool]
 
 
 class TritonBackend:
-    """The kernels, with the tables of one optimiser.
+    """The kernels, with the tables of one optimizer.
 
     Tables are kept while their addresses are in use, and those that a CUDA graph reads for as long as the
     backend lives: a graph holds no reference to them.

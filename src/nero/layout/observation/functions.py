@@ -133,11 +133,11 @@ def _fullest(sources: Sequence[Source]) -> list[Source]:
 
 
 def _layer_norm(notes: Notes, call: Call) -> None:
-    data, normalised = call.args[:2]
+    data, normalized = call.args[:2]
     notes.see_elementwise(call.arg(2, "weight"), "gain", call.name)
     if call.name == "native_layer_norm":
         notes.see_elementwise(call.arg(3, "bias"), "bias", call.name)
-    dims = [*range(data.ndim - len(normalised), data.ndim)]
+    dims = [*range(data.ndim - len(normalized), data.ndim)]
     tokens = contract(notes, data, dims, call.name, is_token=True)
     notes.mark(call.out, [s for s in tokens if s.stage == "token"], is_data=True)
 

@@ -100,7 +100,7 @@ class Seen:
     is_scored: bool = False
     """Whether data was multiplied by every row after some rows had been looked up, as for logits."""
     meets_rows: bool = False
-    """Whether looked-up rows were multiplied by looked-up rows, as in matrix factorisation."""
+    """Whether looked-up rows were multiplied by looked-up rows, as in matrix factorization."""
     is_layer: bool = False
     """Whether data went through it."""
     ends: tuple[Layout, ...] = ()

@@ -295,7 +295,7 @@ OPTIONS: list[WrongUse] = [
     (
         "Nero(model, example='x')",
         LayoutWarning,
-        "example stopped early.*pass what the model is called with",
+        "example stopped early.*pass the model's real input",
     ),
     ("describe(model, lr='1e-3')", TypeError, "lr must be a number.*use float"),
     ("describe(model, preset='fast')", ValueError, "preset must be one of"),
@@ -444,7 +444,7 @@ OVERRIDES: list[WrongUse] = [
     (
         "Nero(model, overrides={'0.*': {'lr': 0.1}, '0.weight': {'lr': 0.2}})",
         LayoutError,
-        "'0.weight'.*an earlier pattern took",
+        "'0.weight'.*matched by an earlier pattern",
     ),
     (
         "Nero(nn.DataParallel(model), overrides={'0.weight': {'lr': 1}})",
@@ -459,16 +459,16 @@ OVERRIDES: list[WrongUse] = [
     (
         "register('', {'odd': BIAS})",
         TypeError,
-        "module must be a class of modules or its dotted name",
+        "module must be a module class or its dotted name",
     ),
     (
         "register('Linear', {'weight': BIAS})",
         TypeError,
         "module must be.*dotted name, not 'Linear'",
     ),
-    ("register(int, {'odd': BIAS})", TypeError, "module must be a class of modules"),
-    ("register(Odd, {3: BIAS})", TypeError, "rules must go by the names of parameters"),
-    ("register(Odd, {'odd': None})", TypeError, "rules.*'odd'.*must be a Layout"),
+    ("register(int, {'odd': BIAS})", TypeError, "module must be a module class"),
+    ("register(Odd, {3: BIAS})", TypeError, "keys of rules must be parameter names"),
+    ("register(Odd, {'odd': None})", TypeError, "rule for 'odd' must be a Layout"),
     ("project_(model.state_dict())", TypeError, "params.*pass a model as it is"),
 ]
 

@@ -179,7 +179,7 @@ class TestAMarkAndTheModelInHand:
 
 def test_a_rule_beats_what_is_seen(register):
     register(0)
-    with pytest.warns(nero.LayoutWarning, match="the registered layout is taken"):
+    with pytest.warns(nero.LayoutWarning, match="the registered layout is used"):
         each = found_in(net(), example=BATCH)
     assert (each.layout.neuron_dims, each.authority) == ((0,), "rule")
 

@@ -299,8 +299,8 @@ MUTANTS = [
     Mutant(
         "reviewed-layout-06",
         "src/nero/layout/reconcile.py",
-        "    if is_whole:\n        named, use = with_end(named, seen), use_as_output(named, seen)",
-        "    named = with_end(named, seen)\n    if is_whole:\n        use = use_as_output(named, seen)",
+        "    if is_complete:\n        named, use = with_end(named, seen), use_as_output(named, seen)",
+        "    named = with_end(named, seen)\n    if is_complete:\n        use = use_as_output(named, seen)",
         OUTPUTS,
     ),
     # A table that is looked up and also ends the model as probs @ table (a soft lookup, no logits) is

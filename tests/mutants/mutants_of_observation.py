@@ -97,7 +97,7 @@ MUTANTS = [
         PASSES,
     ),
     Mutant("arrive-started", ARRIVAL, "!= inspect.GEN_CREATED", "== inspect.GEN_CLOSED", ARRIVALS),
-    Mutant("arrive-not-recursive", ARRIVAL, 'given["recurse"] and ', "", ARRIVALS),
+    Mutant("arrive-not-recursive", ARRIVAL, 'args["recurse"] and ', "", ARRIVALS),
     Mutant("arrive-constants", ARRIVAL, " and constant_value(param)", " and False", ARRIVALS),
     Mutant(
         "arrive-parts",
@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant(
         "guess-logarithms", GUESS, 'if "log" in (words[0], words[-1])', 'if "log" in ()', GUESSES
     ),
-    Mutant("guess-layers-of-tokens", GUESS, "not {*words} & _OF_TOKENS", "True", GUESSES),
+    Mutant("guess-layers-of-tokens", GUESS, "not {*words} & _NOT_TOKENS", "True", GUESSES),
     Mutant("guess-a-query-beside-a-key", GUESS, "and not is_layer", "", GUESSES),
     Mutant("guess-says-its-doubts", GROUPS, " or named.is_doubtful", "", GUESSES),
     Mutant("guess-generators", OWNERS, "isinstance(part, _Orthogonal)", "False", GUESSES),
@@ -151,14 +151,14 @@ MUTANTS = [
     Mutant(
         "tie-of-a-whole-pass",
         RECONCILE,
-        "is_whole = not observation.error",
-        "is_whole = True",
+        "is_complete = not observation.error",
+        "is_complete = True",
         TIES,
     ),
     Mutant("tie-knows-a-head", CHECKS, "num_neurons == table[0] and", "num_neurons == 0 and", TIES),
     Mutant("tie-knows-a-value", CHECKS, "or (last.num_neurons == 1 and", "or (False and", TIES),
     Mutant("tie-knows-a-reader", CHECKS, "or (last.fan_in == rows and", "or (False and", TIES),
-    Mutant("tie-trusts-an-example", RECONCILE, "is_seen=is_whole)", "is_seen=True)", TIES),
+    Mutant("tie-trusts-an-example", RECONCILE, "is_seen=is_complete)", "is_seen=True)", TIES),
     Mutant("ends-are-outputs", OUTPUTS, "if named.is_end}", "if False}", ENDS),
     Mutant("ends-unreached", OUTPUTS, "(not ends or last.is_end is None)", "not ends", ENDS),
     Mutant("ends-are-followed", NOTES, "end.is_end = False", "pass", ENDS),
@@ -211,7 +211,7 @@ MUTANTS = [
     Mutant(
         "mark-of-a-pass",
         INFER,
-        'mark.authority == "observation" and is_watched',
+        'mark.authority == "observation" and is_observed',
         "False",
         MARKED,
     ),
@@ -232,7 +232,7 @@ MUTANTS = [
     Mutant(
         "mark-of-the-whole",
         INFER,
-        "mark.is_end if all(watched) else None",
+        "mark.is_end if all(observed) else None",
         "mark.is_end",
         MARKED,
     ),
@@ -247,8 +247,8 @@ MUTANTS = [
     Mutant(
         "arrive-exactly",
         ARRIVAL,
-        "return model if {*map(id, yields)}",
-        "return model if True or {*map(id, yields)}",
+        "return model if {*map(id, yielded)}",
+        "return model if True or {*map(id, yielded)}",
         ARRIVALS,
     ),
     Mutant("tie-forgets-marks", ARRIVAL, "        forget_marks(model)\n", "        pass\n", TIES),

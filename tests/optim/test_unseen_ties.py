@@ -47,7 +47,7 @@ def test_an_example_shows_it(output, is_registered):
     rows = {row.name: row for row in shown.rows}
     tokens = rows["tokens.weight" if is_registered else "tokens"]
     assert (tokens.role, tokens.constraint) == ("neuron", "mean 0, norm 1")
-    assert tokens.reason.endswith("the last layer, too; an output layer")
+    assert tokens.reason.endswith("also the last layer; an output layer")
     # The layer that is registered last is a hidden one then.
     assert rows["block.2.weight"].reason == "Linear; turns along its polar direction"
     assert rows["positions.weight"].role == "embedding"
@@ -114,7 +114,7 @@ def test_a_second_head_changes_nothing(is_first):
     shown = nero.describe(model, preset="polar", example=TOKENS)
     rows = {row.name: row for row in shown.rows}
     assert rows["tokens.weight"].constraint == "mean 0, norm 1"
-    assert rows["tokens.weight"].reason == "Embedding; the last layer, too; an output layer"
+    assert rows["tokens.weight"].reason == "Embedding; also the last layer; an output layer"
     assert rows["value.weight"].reason == "Linear; an output layer"
     assert rows["block.2.weight"].reason == "Linear; turns along its polar direction"
 
@@ -133,7 +133,7 @@ class Calibrated(LanguageModel):
 def test_a_layer_that_reads_the_logits_changes_nothing():
     shown = nero.describe(Calibrated(), preset="polar", example=TOKENS)
     rows = {row.name: row for row in shown.rows}
-    assert rows["tokens.weight"].reason == "Embedding; a layer of logits, too; an output layer"
+    assert rows["tokens.weight"].reason == "Embedding; also computes logits; an output layer"
     assert rows["tokens.weight"].constraint == "mean 0, norm 1"
     assert rows["calibration.weight"].reason == "Linear; an output layer"
     assert rows["positions.weight"].role == "embedding"
@@ -193,14 +193,14 @@ class HalfWay(LanguageModel):
 
 
 def test_a_pass_that_stops_early_shows_no_output():
-    with pytest.warns(LayoutWarning, match="what comes later in it was not seen"):
+    with pytest.warns(LayoutWarning, match="the rest of the pass was not seen"):
         shown = nero.describe(HalfWay(linear), preset="polar", example=TOKENS)
     assert shown.rows[0].role == "embedding"
 
 
 def test_a_pass_that_stops_early_does_not_silence_the_warning():
     model = HalfWay(linear)
-    with pytest.warns(LayoutWarning, match="what comes later in it was not seen"):
+    with pytest.warns(LayoutWarning, match="the rest of the pass was not seen"):
         nero.annotate(model, example=TOKENS)
     for params in (model, [*model.named_parameters()]):
         with pytest.warns(LayoutWarning, match="`tokens.weight`.* may be the output layer, too"):

@@ -1,4 +1,4 @@
-"""Layouts of parameters that arrive without their model, as most trainers pass them."""
+"""Layouts of parameters passed without their model, as by most trainers."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from nero.layout.owners import stated_layouts
 
 
 def model_of(params: object) -> nn.Module | None:
-    """Return the model, given itself or its ``parameters()`` or ``named_parameters()`` iterator.
+    """Return the model, given the model or its ``parameters()`` or ``named_parameters()`` iterator.
 
-    An iterator leads to its model only before its first item is taken, and only if it yields the same as
-    the model's own ``parameters()``, which a class may override.
+    An iterator leads to its model only before its first item is consumed, and only if it yields the same
+    parameters as the model's own ``parameters()``, which a class may override.
 
     Example:
         >>> from nero.layout.arrival import model_of
@@ -37,23 +37,23 @@ def model_of(params: object) -> nn.Module | None:
     is_ours = is_named or params.gi_code is nn.Module.parameters.__code__
     if not is_ours or inspect.getgeneratorstate(params) != inspect.GEN_CREATED:
         return None
-    given = inspect.getgeneratorlocals(params)
-    is_whole = given["recurse"] and not given.get("prefix") and given.get("remove_duplicate", True)
-    model = given["self"]
+    args = inspect.getgeneratorlocals(params)
+    is_whole = args["recurse"] and not args.get("prefix") and args.get("remove_duplicate", True)
+    model = args["self"]
     if not is_whole or not isinstance(model, nn.Module):
         return None
-    # By the method that made the iterator, since a class may override only the other one.
+    # Use the method that made the iterator, since a class may override only the other one.
     method = nn.Module.named_parameters if is_named else nn.Module.parameters
-    yields = [item[1] if is_named else item for item in method(model)]
-    return model if {*map(id, yields)} == {*map(id, model.parameters())} else None
+    yielded = [item[1] if is_named else item for item in method(model)]
+    return model if {*map(id, yielded)} == {*map(id, model.parameters())} else None
 
 
 def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None) -> nn.Module:
-    """Store its layout on every parameter of ``model``, for optimizers that see only parameters.
+    """Store every parameter's layout on it, for optimizers that see only parameters.
 
-    Trainers that take an optimizer class and its options pass it parameters, or groups of them. Annotated
-    parameters keep their layouts on the way. Annotate just before the trainer is built: copies and shards
-    of a model have new parameters, which must be annotated again.
+    Trainers that accept an optimizer class and its options pass it parameters or param groups. Annotated
+    parameters carry their layouts along. Annotate just before building the trainer: copies and shards of a
+    model have new parameters, which must be annotated again.
 
     Args:
         model: the model; its values are not changed.
@@ -61,8 +61,8 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
         example: the model's input, as in [`param_groups`][nero.param_groups].
 
     Note:
-        An optimizer that is given the model itself infers the layouts again. From the annotations it then
-        uses only overrides, and the layouts that ``example`` showed if modules still state the same.
+        An optimizer built from the model itself infers the layouts again. From the annotations it then uses
+        only overrides, and the layouts seen with ``example`` if modules still state the same ones.
 
     Returns:
         The model itself.
@@ -79,7 +79,7 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
     for named, _, options in resolved:
         if options:
             raise TypeError(
-                f"annotate keeps layouts only: the override of `{named.name}` sets {', '.join(options)}; "
+                f"annotate stores layouts only: the override of `{named.name}` sets {', '.join(options)}; "
                 "give that to the optimizer"
             )
     layouts = [named for named, _, _ in resolved]
@@ -90,7 +90,7 @@ def annotate(model: nn.Module, *, overrides: Overrides = (), example: Any = None
 
 
 def known_marks(model: nn.Module | None, params: Iterable[Tensor]) -> dict[Tensor, Mark]:
-    """Return the marks that `annotate` would leave on a model now; without a model, those it has left."""
+    """Return the marks that `annotate` would leave on the model; without a model, those on ``params``."""
     if model is None:
         marks = [(param, mark_of(param)) for param in params]
         return {param: mark for param, mark in marks if mark is not None}
@@ -108,14 +108,14 @@ def _marks(model: nn.Module, layouts: Sequence[NamedLayout]) -> dict[Tensor, Mar
 def with_layouts(
     params: Any, of_outputs: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Return param groups with the layouts that `annotate` stored on the parameters.
+    """Return param groups with the layouts stored by `annotate`.
 
-    A group whose parameters have different layouts is split. Matrices without a stored layout get one from
+    Groups whose parameters have different layouts are split. Matrices without a stored layout get one from
     their shapes, with a single warning.
 
     Args:
-        params: parameters, or groups of them.
-        of_outputs: options of annotated output layers; a group's own options are stronger.
+        params: parameters or param groups.
+        of_outputs: options for annotated output layers; a group's own options are stronger.
     """
     items = list(params)
     if items and not isinstance(items[0], Mapping):
@@ -123,8 +123,7 @@ def with_layouts(
     groups: list[Any] = []
     guessed: list[tuple[str, Tensor]] = []
     for item in items:
-        # Torch refuses anything else, with a message.
-        is_group = isinstance(item, Mapping)
+        is_group = isinstance(item, Mapping)  # torch raises for anything else
         groups += _split(dict(item), guessed, of_outputs) if is_group else [item]
     _warn_of_shapes(guessed)
     return groups
@@ -134,7 +133,7 @@ def read_layouts(groups: Iterable[dict[str, Any]]) -> None:
     """Add the stored layouts to another optimizer's groups.
 
     Raises:
-        LayoutError: if parameters of one group have different layouts, since we cannot split it.
+        LayoutError: if a group's parameters have different layouts, since we cannot split it.
     """
     guessed: list[tuple[str, Tensor]] = []
     for group in groups:
@@ -153,8 +152,8 @@ def _warn_of_shapes(guessed: Sequence[tuple[str, Tensor]]) -> None:
         name, param = guessed[0]
         warn_user(
             f"{len(guessed)} parameter(s) came without their model, first {name} of shape "
-            f"{tuple(param.shape)}: their neurons are read from shapes, dim 0 first, which is wrong for "
-            "layers that store (in, out); pass the model, or call nero.annotate(model) before",
+            f"{tuple(param.shape)}: their neurons are assumed to lie along dim 0, which is wrong for "
+            "layers that store (in, out); pass the model, or call nero.annotate(model) first",
             LayoutWarning,
         )
 
@@ -165,14 +164,14 @@ def _split(
     """Split a group by its parameters' layouts."""
     params = group.get("params")
     if params is None or isinstance(params, set | nn.Module):
-        return [group]  # torch will refuse it
+        return [group]  # torch raises
     if any(key in group for key in LAYOUT_KEYS):
-        return [group]  # it has its own layout
+        return [group]  # the group has its own layout
     of_model = _layouts_of(model_of(params))
     params = [params] if isinstance(params, Tensor) else list(params)
     names = group.get("param_names")
     if names and len(names) == len(params) and not isinstance(params[0], tuple):
-        # A separate list, which torchtitan passes, could not be split with the parameters.
+        # torchtitan passes names as a separate list, which could not be split along with the parameters.
         group = {key: value for key, value in group.items() if key != "param_names"}
         params = [*zip(names, params, strict=True)]
     parts: dict[tuple[Layout | None, bool], list[Any]] = {}
@@ -197,9 +196,9 @@ def _options(layout: Layout | None) -> dict[str, Any]:
 
 
 def _layouts_of(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
-    """Return the layouts of a model whose parameters are one group, and which are output layers.
+    """Return the layouts of a model passed as one group, and which parameters are output layers.
 
-    In transfer learning it is part of another model, so only an annotated layer is an output layer.
+    In transfer learning it is part of another model, so only annotated layers count as output layers.
     """
     if model is None:
         return {}
@@ -212,7 +211,7 @@ def _layouts_of(model: nn.Module | None) -> dict[Tensor, tuple[Layout, bool]]:
 
 
 def _stored(param: Tensor) -> tuple[Layout | None, bool]:
-    """Return the layout that is stored on a parameter, and whether it is an output layer."""
+    """Return the layout stored on a parameter, and whether it is an output layer."""
     mark = mark_of(param)
     if mark is None and not is_broadcast(param.shape) and constant_value(param):
         return OTHER, False

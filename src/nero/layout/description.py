@@ -16,14 +16,14 @@ from nero.layout.named import NamedLayout
 from nero.layout.outputs import IS_OUTPUT, without_mark
 from nero.tables import aligned
 
-# Optimizer options that do not change the description.
-_ELSEWHERE = ("lr", "num_steps", "weight_decay", "foreach", "fused")
+# Optimizer options with no effect on the description.
+_IGNORED = ("lr", "num_steps", "weight_decay", "foreach", "fused")
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter."""
+    """How one parameter is treated."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Description:
-    """The table that [`describe`][nero.describe] returns: print it, or read ``rows``."""
+    """The table returned by [`describe`][nero.describe]: print it, or read ``rows``."""
 
     rows: tuple[Row, ...]
     num_parameters: int
@@ -93,7 +93,7 @@ def describe(
     """Describe how [`Nero`][nero.Nero] treats every parameter of ``model``, and why.
 
     Args:
-        model: the model; it is only read.
+        model: the model; it is not changed.
         constraint: as given to the optimizer.
         preset: as given to the optimizer.
         overrides: as given to the optimizer.
@@ -101,7 +101,7 @@ def describe(
         options: the optimizer's other options; its state may depend on them.
 
     Raises:
-        TypeError: if there is no such option, or a parameter's dtype is not supported.
+        TypeError: if an option is unknown, or a parameter's dtype is not supported.
 
     Example:
         >>> print(nero.describe(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))))
@@ -113,7 +113,7 @@ def describe(
         <BLANKLINE>
         21 parameters, 3 neurons, 124 bytes of state, 73.81% of Adam's
     """
-    names = (*Hyper._field_defaults, *_ELSEWHERE)
+    names = (*Hyper._field_defaults, *_IGNORED)
     for name in options.keys() - {*names}:
         raise TypeError(
             f"describe got an unknown option {name!r}; the options are {', '.join(names)}"
@@ -141,17 +141,18 @@ def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
     chosen = Hyper.read(options)
     hyper = chosen.for_neurons(neurons)
     if layout.neuron_dims is not None and neurons.is_elementwise:
-        reason += "; fan-in 1: no balanced neuron exists, so every element stands alone"
+        reason += "; fan-in 1: no balanced neuron exists, so it is treated elementwise"
     elif hyper.constraint.centre != chosen.constraint.centre and not neurons.is_elementwise:
-        reason += "; fan-in 2: mean and norm would leave two points, so the mean is free"
+        reason += "; fan-in 2: fixing mean and norm would leave two points, so the mean is free"
     if hyper.direction != "gradient":
         reason += f"; turns along its {hyper.direction} direction"
     state_bytes = 0
     if param.requires_grad:
         check_real(f"`{named.name}`", param)
-        kept = [spec for spec in STATE.values() if spec.exists(neurons, hyper)]
         state_bytes = sum(
-            spec.num_bytes(neurons, param.numel(), param.dtype, hyper) for spec in kept
+            spec.num_bytes(neurons, param.numel(), param.dtype, hyper)
+            for spec in STATE.values()
+            if spec.exists(neurons, hyper)
         )
     else:
         reason = f"{reason}; frozen"

@@ -17,8 +17,8 @@ from nero.layout.outputs import override_roles
 Overrides: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]] | Mapping[str, Mapping[str, Any]]
 """Ordered pairs of a name pattern or role, and group options."""
 
-MOST_NAMES = 4
-"""The most guessed parameters that a warning names."""
+MAX_NAMES = 4
+"""The maximum number of guessed parameters named in a warning."""
 
 _ROLE = "role="  # the prefix of patterns that match roles, not names
 
@@ -26,20 +26,20 @@ _ROLE = "role="  # the prefix of patterns that match roles, not names
 def param_groups(
     model: nn.Module, *, overrides: Overrides = (), example: Any = None
 ) -> list[dict[str, Any]]:
-    """Sort the parameters of ``model`` into groups of one layout each, ready for an optimizer.
+    """Sort the parameters of ``model`` into param groups with one layout each.
 
-    Works with any torch optimizer, which ignores unknown keys. Parameters come with their names, for
+    Works with any torch optimizer, since torch ignores unknown keys. Parameters keep their names, for
     checkpoints and messages.
 
     Args:
         model: the model.
         overrides: ordered pairs of a name pattern (``*`` and ``?`` match) or a role such as
-            ``"role=embedding"``, and group options; the first match counts. ``"role=output"`` matches the
+            ``"role=embedding"``, and group options; the first match wins. ``"role=output"`` matches the
             output layers, including embeddings that serve as one, ``"role=hidden"`` all other neurons.
             Options are layout keys (``role``, ``neuron_dims``, ``num_groups``) or any group option of the
             optimizer (``lr``, ``constraint``, ...).
         example: the model's input, as in [`observe`][nero.layout.observation.observe]: one forward pass
-            without values shows the neurons of modules that nobody registered.
+            on fake tensors shows the neurons of unregistered modules.
 
     Raises:
         LayoutError: if a pattern matches nothing.
@@ -68,14 +68,14 @@ def grouped(resolved: Sequence["Choice"]) -> list[dict[str, Any]]:
 
 
 def warn_of_guesses(layouts: Sequence[NamedLayout]) -> None:
-    """Warn of guessed neurons, and of elements that stand alone only in doubt."""
+    """Warn about guessed neurons, and parameters treated elementwise only for want of a layout."""
     guessed = [
         named
         for named in layouts
         if named.is_guess and (named.layout.neuron_dims is not None or named.is_doubtful)
     ]
     if guessed:
-        names = [f"`{named.name}`" for named in guessed[:MOST_NAMES]]
+        names = [f"`{named.name}`" for named in guessed[:MAX_NAMES]]
         more = f" and {len(guessed) - len(names)} more" if len(guessed) > len(names) else ""
         warn_user(
             f"the neurons of {', '.join(names)}{more} are guessed ({guessed[0].reason}); pass a batch as "
@@ -89,9 +89,9 @@ class Choice(NamedTuple):
 
     named: NamedLayout
     key: tuple[int | None, bool]
-    """The index of the override that matched, and whether the options of output layers apply."""
+    """The index of the matching override, and whether the options for output layers apply."""
     options: dict[str, Any]
-    """All options except those of the layout."""
+    """All options except the layout keys."""
 
 
 def resolve(
@@ -106,7 +106,7 @@ def resolve(
         model: the model.
         overrides: as in `param_groups`.
         example: as in `param_groups`.
-        of_outputs: options of output layers, weaker than overrides.
+        of_outputs: options for output layers, weaker than overrides.
     """
     overrides = override_pairs(overrides)
     resolved: list[Choice] = []
@@ -133,8 +133,8 @@ def resolve(
                 for word in (override_roles(named) if kind == "role" else [named.name])
             ]
             raise LayoutError(
-                f"override pattern {pattern!r} matches no parameter, or only parameters that an "
-                f"earlier pattern took; the {kind}s are: {', '.join(dict.fromkeys(words))}"
+                f"override pattern {pattern!r} matches no parameter, or only parameters already matched "
+                f"by an earlier pattern; the {kind}s are: {', '.join(dict.fromkeys(words))}"
             )
     return resolved
 

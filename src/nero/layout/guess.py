@@ -1,7 +1,7 @@
 """Guess a parameter's layout from its name, its shape and its initial values.
 
-A guess that is wrong about neurons destroys weights; one that takes neurons for single elements only turns
-them less well. So in doubt every element stands alone.
+A guess that is wrong about neurons destroys weights; treating neurons elementwise only trains them less
+well. So in doubt, a parameter is treated elementwise.
 """
 
 import re
@@ -19,15 +19,15 @@ _TOKENS = {
     *("emb", "embed", "embeds", "embedding", "embeddings", "wte", "latent", "latents", "probe"),
 }
 _RELATIVE = {"rel", "relative", "relpos"}
-# Words that rule out vectors of tokens, although the rest of the name suggests them.
-_OF_TOKENS = {
+# Words that rule out token vectors even if the rest of the name suggests them.
+_NOT_TOKENS = {
     *("proj", "projection", "weight", "weights", "kernel", "matrix", "out", "head", "norm"),
     *("scale", "scales", "gain", "gamma", "alpha", "beta", "gate", "factor", "temperature", "mix"),
     *("freq", "freqs", "slope", "slopes", "decay", "logit", "logits", "log"),
 }
-_MOST_HEADS = 32
-_ALONE = "in doubt every element stands alone"
-_PLAIN = {
+_MAX_HEADS = 32
+_IN_DOUBT = "in doubt, it is treated elementwise"
+_PLAIN_NAMES = {
     *("weight", "w", "table", "param", "params", "data", "value", "values", "encoding", "tensor")
 }
 
@@ -38,7 +38,7 @@ class Guess(NamedTuple):
     layout: Layout
     reason: str
     is_doubtful: bool = False
-    """Whether elements stand alone only because the neurons are not known."""
+    """Whether it is treated elementwise only because its neurons are unknown."""
 
 
 def guess_layout(
@@ -50,15 +50,15 @@ def guess_layout(
     siblings: Container[str] = (),
     is_transposed: bool = False,
 ) -> Guess:
-    """Guess a parameter's layout, with the reason.
+    """Guess a parameter's layout.
 
     Args:
         param: the parameter.
         name: its name inside its module.
-        cls: the name of its module's class.
+        cls: its module's class name.
         path: the module's name in the model.
         siblings: the names of all parameters in this module.
-        is_transposed: whether the module is marked to store (in, out).
+        is_transposed: whether the module is marked as storing (in, out).
 
     Example:
         >>> from nero.layout.guess import guess_layout
@@ -81,7 +81,7 @@ def guess_layout(
     if is_broadcast(param.shape):
         return _without_fan_in(param, cls)
     if constant_value(param):
-        return Guess(OTHER, "all its elements are equal, as those of a factor")
+        return Guess(OTHER, "all elements are equal, as in a scale factor")
     if param.ndim == 3 and is_transposed:
         return Guess(neurons(0, 2), "marked is_transposed: a stack of (in, out) matrices")
     if param.ndim == 3 and param.shape[0] == 1:
@@ -92,7 +92,7 @@ def guess_layout(
 
 
 def is_named_as_tokens(name: str, siblings: Container[str] = ()) -> bool:
-    """Whether a parameter's name suggests vectors of tokens or positions.
+    """Whether a parameter's name suggests token or position vectors.
 
     A ``query`` with a ``key`` among its siblings is a layer.
 
@@ -104,9 +104,9 @@ def is_named_as_tokens(name: str, siblings: Container[str] = ()) -> bool:
         False
     """
     words = words_of(name)
-    named = {*words} & (_POSITIONS | _TOKENS | _RELATIVE)
-    is_layer = named == {"query"} and name.replace("query", "key") in siblings
-    return bool(named) and not {*words} & _OF_TOKENS and not is_layer
+    token_words = {*words} & (_POSITIONS | _TOKENS | _RELATIVE)
+    is_layer = token_words == {"query"} and name.replace("query", "key") in siblings
+    return bool(token_words) and not {*words} & _NOT_TOKENS and not is_layer
 
 
 def guess_tokens(shape: Sequence[int], name: str) -> Guess:
@@ -120,17 +120,17 @@ def guess_tokens(shape: Sequence[int], name: str) -> Guess:
     if {*words_of(name)} & _RELATIVE:
         if is_broadcast(shape):
             return Guess(OTHER, "one dim at most, so no fan-in")
-        return Guess(OTHER, f"by its name, vectors or biases of relative positions; {_ALONE}", True)
+        reason = f"by its name, vectors or biases of relative positions; {_IN_DOUBT}"
+        return Guess(OTHER, reason, True)
     if len(shape) > 3:
-        return Guess(
-            OTHER, f"by its name, positions; nothing tells the features' dim; {_ALONE}", True
-        )
+        reason = f"by its name, positions, but the feature dim is unknown; {_IN_DOUBT}"
+        return Guess(OTHER, reason, True)
     layout = Layout("embedding", tuple(range(len(shape) - 1)))
     return Guess(layout, "by its name, one vector per token or position")
 
 
 def guess_biases(shape: Sequence[int], owner: str) -> Guess | None:
-    """Guess whether an embedding layer of this name holds biases that attention looks up.
+    """Guess whether an embedding layer with this name holds attention biases.
 
     T5 and similar models call it relative_attention_bias, WavLM rel_attn_embed.
 
@@ -141,14 +141,14 @@ def guess_biases(shape: Sequence[int], owner: str) -> Guess | None:
     """
     if "bias" in words_of(owner) or owner == "rel_attn_embed":
         return Guess(BIAS, "by its name, a table of biases")
-    if {*words_of(owner)} & _RELATIVE and shape[-1] <= _MOST_HEADS:
-        why = "by its name and width, perhaps biases of attention"
-        return Guess(OTHER, f"{why}; {_ALONE}", True)
+    if {*words_of(owner)} & _RELATIVE and shape[-1] <= _MAX_HEADS:
+        reason = f"by its name and width, perhaps attention biases; {_IN_DOUBT}"
+        return Guess(OTHER, reason, True)
     return None
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name.
+    """Split a name into lowercase words.
 
     Example:
         >>> from nero.layout.guess import words_of
@@ -167,16 +167,16 @@ def _full_name(name: str, cls: str, path: str) -> str:
 
 
 def named_with_owner(name: str, owner: str) -> str:
-    """Return the most informative name: the module's if its own is as plain as ``weight``.
+    """Return the most informative name: the module's if the parameter's is as plain as ``weight``.
 
     Example:
         >>> from nero.layout.guess import named_with_owner
         >>> named_with_owner("weight", "pos_embed"), named_with_owner("weight", "patch_embed")
         ('pos', 'weight')
     """
-    telling = _POSITIONS | _RELATIVE | {"prompts", "registers", "wte"}
-    around = [word for word in words_of(owner) if word in telling]
-    return "_".join(around) if around and name in _PLAIN else name
+    informative = _POSITIONS | _RELATIVE | {"prompts", "registers", "wte"}
+    words = [word for word in words_of(owner) if word in informative]
+    return "_".join(words) if words and name in _PLAIN_NAMES else name
 
 
 def _without_fan_in(param: Tensor, cls: str) -> Guess:
@@ -188,19 +188,14 @@ def _without_fan_in(param: Tensor, cls: str) -> Guess:
 
 
 def constant_value(param: Tensor) -> float | None:
-    """Return the value of all elements if it is a single one.
+    """Return the value that all elements share, or ``None`` if they differ.
 
-    Returns ``None`` for a sharded parameter, since every rank would have to be asked.
-
-    Example:
-        >>> from nero.layout.guess import constant_value
-        >>> constant_value(torch.ones(3, 4)), constant_value(torch.randn(3, 4))
-        (1.0, None)
+    Returns ``None`` for a sharded parameter too, since checking it would need communication.
     """
     if is_sharded(param) or param.is_meta or not param.numel() or not param.is_floating_point():
         return None
     flat = param.detach().flatten()
     first = flat[0]
-    if first != flat[-1]:  # the quick answer for most parameters
+    if first != flat[-1]:  # a fast exit for most parameters
         return None
     return float(first) if bool((flat == first).all()) else None

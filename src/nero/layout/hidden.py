@@ -1,4 +1,4 @@
-"""The weights that an optimizer for hidden matrices, such as Muon, is meant for."""
+"""The weights meant for optimizers of hidden matrices, such as Muon."""
 
 from collections.abc import Iterable
 
@@ -12,24 +12,24 @@ def hidden_matrices(
 ) -> list[nn.Parameter]:
     """Return the trainable matrices of the hidden layers, in the model's order.
 
-    Muon's authors advise it for the 2-D weights of hidden layers, and AdamW for embeddings, the output
-    layer, gains and biases. An update with orthogonal rows moves every row of an embedding, although a
-    batch has touched few of them; for the output layer AdamW has simply worked better. Weights tied to an
-    embedding are left out too, and so are convolutions: ``torch.optim.Muon`` takes 2-D weights only.
+    Muon's authors recommend it for the 2-D weights of hidden layers, and AdamW for embeddings, the output
+    layer, gains and biases. An orthogonal update moves every row of an embedding, even though a batch uses
+    few of them; for the output layer AdamW has simply worked better. Weights tied to an embedding and
+    convolutions are left out too: ``torch.optim.Muon`` accepts only 2-D weights.
 
     Args:
-        model: the model; it is only read.
-        outer_layers: names of modules to leave out, in addition to embeddings. By default the output layer:
-            the layer of neurons that is registered last. A first layer that reads numbers rather than
+        model: the model; it is not changed.
+        outer_layers: names of modules to leave out, in addition to embeddings. The default is the output
+            layer: the last registered layer with neurons. A first layer that reads numbers rather than
             tokens counts as hidden; name it here if it should not.
 
     Raises:
-        AttributeError: if the model has no module of this name.
+        AttributeError: if the model has no module with this name.
 
     Note:
-        The output layer is known from registration order only. A model may register a hidden layer last,
-        for example because its forward pass uses the embedding as the output layer. That matrix is then
-        left out by mistake: pass ``outer_layers=()``, which leaves out embeddings only.
+        The output layer is inferred from registration order. A model may register a hidden layer last, for
+        example because its forward pass uses the embedding as the output layer. That matrix is then left
+        out by mistake; pass ``outer_layers=()`` to leave out only embeddings.
 
     Example:
         >>> from nero.layout import hidden_matrices

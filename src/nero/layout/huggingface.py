@@ -1,6 +1,6 @@
-"""The layouts of transformers modules that hold parameters of their own.
+"""Layouts of transformers modules that hold parameters of their own.
 
-Each is the layout that a forward pass shows; `nero.layout.observation` infers the same from an example.
+`nero.layout.observation` infers the same layouts from an example.
 """
 
 from torch import nn
@@ -69,7 +69,7 @@ _MODELS: dict[str, Rules] = {
     },
 }
 
-# Norms that scale by 1 + weight: they are neutral at 0, so gain_penalty leaves them alone.
+# Norms that scale by 1 + weight: they are neutral at 0, so gain_penalty does not apply.
 _RMS_NORMS = (
     "gemma.modeling_gemma.Gemma",
     "gemma2.modeling_gemma2.Gemma2",

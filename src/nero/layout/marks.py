@@ -22,18 +22,18 @@ class Mark(NamedTuple):
     layout: Layout
     authority: Authority
     stated: Layout
-    """The layout that its modules stated then."""
+    """The layout stated by its modules at that time."""
     stated_by: Authority
     is_tied: bool
     is_end: bool | None
     is_seen: bool
     is_output: bool
     is_alone: bool
-    """Whether its model had no layer of neurons at all."""
+    """Whether its model had no layer with neurons."""
 
 
 def leave_mark(param: Tensor, mark: Mark) -> None:
-    """Leave a mark on a parameter; copies and shards of it do not have it."""
+    """Leave a mark on a parameter; copies and shards do not inherit it."""
     layouts = {"layout": mark.layout.as_options(), "stated": mark.stated.as_options()}
     setattr(param, _NAME, {**mark._asdict(), **layouts})
 
@@ -47,7 +47,7 @@ def mark_of(param: Tensor) -> Mark | None:
 
 
 def new_mark(named: NamedLayout, stated: NamedLayout, *, is_alone: bool) -> Mark:
-    """Return the mark of a parameter, from its final layout and the one that its modules state."""
+    """Make a parameter's mark from its final layout and the one stated by its modules."""
     layouts = (named.layout, named.authority, stated.layout, stated.authority)
     return Mark(*layouts, named.is_tied, named.is_end, named.is_seen, named.is_output, is_alone)
 

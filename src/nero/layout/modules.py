@@ -1,4 +1,4 @@
-"""The layouts of torch's own modules: for each parameter, the dims that index neurons."""
+"""Layouts of torch's own modules: the dims that index neurons, per parameter."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from nero.core.neurons import BIAS, EMBEDDING, GAIN, OTHER, Layout, neurons
 
 Rules: TypeAlias = Mapping[str, Layout | Callable[[nn.Module], Layout]]
-"""From patterns of parameter names to layouts, or to functions of the module that return them."""
+"""Maps parameter name patterns to layouts, or to functions of the module that return one."""
 ModuleKey: TypeAlias = type[nn.Module] | str
 """A module class, or its full dotted name."""
 

@@ -1,4 +1,4 @@
-"""A parameter with its name and its layout, and the words that messages use for layouts."""
+"""A parameter with its name and its layout, and how messages describe layouts."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,7 +8,7 @@ from torch import nn
 from nero.core.neurons import Layout
 
 Authority: TypeAlias = Literal["override", "tie", "rule", "observation", "guess"]
-"""The basis of a layout: the user's override, modules that share the parameter, a registered class, a
+"""Where a layout comes from: the user's override, modules that share the parameter, a registered class, a
 forward pass, or only a name and a shape."""
 
 
@@ -23,32 +23,31 @@ class NamedLayout:
     other_names: tuple[str, ...] = ()
     """Further names of a tied parameter."""
     conflict: str = ""
-    """Why its owners or its uses disagree; only an override can decide then."""
+    """Why its owners or uses disagree, if they do; only an override can then decide."""
     authority: Authority = "rule"
     is_doubtful: bool = False
-    """Whether its elements stand alone only because its neurons are not known."""
+    """Whether it is treated elementwise only because its neurons are unknown."""
     registered_at: int = 0
-    """Position of its last owner's parameter in registration order."""
+    """Position of its last owner in registration order."""
     is_tied: bool = False
-    """Whether it is an embedding that serves as an output layer as well, wherever it is registered."""
+    """Whether it is an embedding that also serves as an output layer."""
     is_end: bool | None = None
     """Whether no layer follows it in the forward pass; ``None`` if no pass has reached it."""
     is_seen: bool = False
-    """Whether a complete forward pass was watched."""
+    """Whether a complete forward pass was observed."""
     is_output: bool = False
-    """Whether it is an output layer."""
 
     @property
     def is_guess(self) -> bool:
-        """Whether its layout rests on its name and its shape only."""
+        """Whether its layout rests only on its name and shape."""
         return self.authority == "guess"
 
 
 def in_words(layout: Layout) -> str:
-    """Return a layout as messages write it."""
+    """Describe a layout for messages."""
     return layout.role if layout.neuron_dims is None else f"neurons along dims {layout.neuron_dims}"
 
 
 def decide_by_override(name: str) -> str:
-    """Return the advice that ends a message where only the user can name a parameter's neurons."""
+    """Return the advice for parameters whose neurons only the user can name."""
     return f'decide with an override, for example overrides=[("{name}", {{"neuron_dims": (0,)}})]'

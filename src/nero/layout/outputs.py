@@ -2,10 +2,10 @@
 
 `with_outputs` decides. A parameter is an output layer for one of three reasons:
 
-- It is an embedding that modules tie to a layer of neurons (`tie`), or that a forward pass uses as one
+- It is an embedding that modules tie to a layer with neurons (`tie`), or that a forward pass uses as one
   (`use_as_output`).
 - No layer follows it in the forward pass (`with_end`).
-- It is the last registered layer of neurons, and no forward pass has reached it, or none has shown an end.
+- It is the last registered layer with neurons, and no forward pass has reached it or shown a last layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ IS_OUTPUT: Mapping[str, Any] = MappingProxyType({"is_output": True})
 
 
 def with_outputs(layouts: Sequence[NamedLayout]) -> list[NamedLayout]:
-    """Decide which of a whole model's parameters are output layers."""
+    """Decide which of a model's parameters are output layers."""
     layers = [named for named in layouts if named.layout.role == "neuron"]
     ends = {named.param for named in layers if named.is_end}
     last = max(layers, key=lambda named: named.registered_at, default=None)
@@ -32,7 +32,7 @@ def with_outputs(layouts: Sequence[NamedLayout]) -> list[NamedLayout]:
 
 
 def tie(named: NamedLayout, layout: Layout) -> NamedLayout:
-    """Return a parameter that another module shares: an embedding and a layer make an output layer."""
+    """Tie a parameter to another module's layout: an embedding and a layer make an output layer."""
     is_output = {named.layout.role, layout.role} == {"embedding", "neuron"}
     return _as_tied(named) if is_output else named
 
@@ -44,19 +44,19 @@ def with_end(named: NamedLayout, seen: Seen) -> NamedLayout:
 
 
 def use_as_output(named: NamedLayout, seen: Seen) -> str:
-    """Return how a complete forward pass uses a table as an output layer; empty if it does not."""
+    """Describe how a complete forward pass uses a table as an output layer; empty if it does not."""
     is_table = seen.is_looked_up or named.layout.role == "embedding"
     if not is_table or named.is_tied:
         return ""
     if any(same_neurons(EMBEDDING, end, named.param.shape) for end in seen.ends):
-        return "the last layer, too"
+        return "also the last layer"
     if seen.is_scored:
-        return "a layer of logits, too"
+        return "also computes logits"
     return "multiplied with rows of a table" if seen.meets_rows else ""
 
 
 def as_output(named: NamedLayout, use: str) -> NamedLayout:
-    """Return a table as an output layer, if `use_as_output` has returned a use."""
+    """Make a table an output layer if `use_as_output` has described such a use."""
     if not use:
         return named
     return replace(_as_tied(named), authority="observation", reason=f"{named.reason}; {use}")
@@ -67,12 +67,12 @@ def _as_tied(named: NamedLayout) -> NamedLayout:
 
 
 def override_roles(named: NamedLayout) -> list[str]:
-    """Return the roles by which overrides may name a parameter."""
+    """Return the roles that overrides may use for a parameter."""
     role = named.layout.role
     return [role, "output" if named.is_output else "hidden"] if role == "neuron" else [role]
 
 
 def without_mark(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return options without the mark of output layers, and whether they had it."""
+    """Return options without the mark for output layers, and whether they had it."""
     rest = {key: value for key, value in options.items() if key not in IS_OUTPUT}
     return rest, bool(options.get("is_output"))

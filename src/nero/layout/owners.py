@@ -17,7 +17,7 @@ from nero.layout.outputs import tie
 from nero.layout.registry import find_rule, shown_name
 
 
-class _Answer(NamedTuple):
+class _Statement(NamedTuple):
     """An owner's statement about a parameter."""
 
     layout: Layout
@@ -27,22 +27,16 @@ class _Answer(NamedTuple):
 
 
 def stated_layouts(model: nn.Module) -> list[NamedLayout]:
-    """Return the layout that modules state for every parameter of ``model.parameters()``.
-
-    Example:
-        >>> from nero.layout.owners import stated_layouts
-        >>> [(named.name, named.authority) for named in stated_layouts(nn.Linear(4, 3))]
-        [('weight', 'rule'), ('bias', 'rule')]
-    """
+    """Return the layout that modules state for every parameter of ``model.parameters()``."""
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"model must be a torch.nn.Module, not {kind_of(model)}: layouts are found from modules, so "
+            f"model must be a torch.nn.Module, not {kind_of(model)}: layouts come from modules, so "
             "pass an instance of the model itself, not its class or its parameters"
         )
     yielded = _yielded(model)
     stated: dict[nn.Parameter, NamedLayout] = {}
-    for position, (name, param, answer) in enumerate(_walk(model)):
-        layout, reason, authority, is_doubtful = answer
+    for position, (name, param, statement) in enumerate(_walk(model)):
+        layout, reason, authority, is_doubtful = statement
         if param not in yielded:
             continue  # parameters() leaves it out, for example in a frozen backbone
         first = stated.get(param)
@@ -68,13 +62,13 @@ def stated_layouts(model: nn.Module) -> list[NamedLayout]:
 
 
 def _yielded(model: nn.Module) -> set[Tensor]:
-    """Return the parameters of ``model.parameters()``; some models override it to leave out frozen ones."""
+    """Return the set of ``model.parameters()``, which some models override to leave out frozen ones."""
     yielded = [*model.parameters()]
     for item in yielded:
         if not isinstance(item, Tensor):
             raise TypeError(
                 f"{type(model).__name__}.parameters() yields {kind_of(item)}, which is no parameter: call "
-                "nero.annotate on the modules inside, and pass what it yields"
+                "nero.annotate on the modules inside, and pass the yielded groups"
             )
     return set(yielded)
 
@@ -86,7 +80,7 @@ def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str
     )
 
 
-def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Answer]]:
+def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Statement]]:
     modules = dict(model.named_modules())
     for path, module in modules.items():
         for local_name, param in _own_parameters(module):
@@ -98,36 +92,37 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Answer]]:
             if isinstance(module, ParametrizationList):
                 owner_path, _, tensor_name = path.rpartition("parametrizations.")
                 owner = modules[owner_path.rstrip(".")]
-                answer = _parametrized(owner, module, tensor_name, local_name, param)
+                statement = _parametrized(owner, module, tensor_name, local_name, param)
             else:
-                answer = _table_of_biases(path, param, _owned(module, local_name, param, path))
-            yield name, param, answer
+                statement = _table_of_biases(path, param, _owned(module, local_name, param, path))
+            yield name, param, statement
 
 
 def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    # A class may override it to leave some out; torch respects that only for the model itself.
+    # Bypasses a class's own named_parameters(), which may leave some out; torch respects that override
+    # only for the model itself.
     return nn.Module.named_parameters(module, recurse=False, remove_duplicate=False)
 
 
-def _table_of_biases(path: str, param: nn.Parameter, answer: _Answer) -> _Answer:
-    if answer.layout.role != "embedding" or answer.authority == "guess":
-        return answer
+def _table_of_biases(path: str, param: nn.Parameter, statement: _Statement) -> _Statement:
+    if statement.layout.role != "embedding" or statement.authority == "guess":
+        return statement
     guess = guess_biases(param.shape, path.rpartition(".")[2])
     if guess is None:
-        return answer
+        return statement
     layout, why, is_doubtful = guess
     authority: Authority = "guess" if is_doubtful else "rule"
-    return _Answer(layout, f"{answer.reason}; {why}", authority, is_doubtful)
+    return _Statement(layout, f"{statement.reason}; {why}", authority, is_doubtful)
 
 
-def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Answer:
+def _owned(module: nn.Module, name: str, param: nn.Parameter, path: str = "") -> _Statement:
     rule = find_rule(module, name)
     if rule is not None:
-        return _Answer(*rule)
+        return _Statement(*rule)
     return _reparametrized_by_hook(module, name) or _unknown(module, name, param, path)
 
 
-def _reparametrized_by_hook(module: nn.Module, name: str) -> _Answer | None:
+def _reparametrized_by_hook(module: nn.Module, name: str) -> _Statement | None:
     # torch.nn.utils.weight_norm leaves weight_g and weight_v, spectral_norm and prune weight_orig.
     base, _, suffix = name.rpartition("_")
     rule = find_rule(module, base) if base else None
@@ -135,8 +130,8 @@ def _reparametrized_by_hook(module: nn.Module, name: str) -> _Answer | None:
         return None
     layout, owner = rule
     if suffix == "g":
-        return _Answer(GAIN, f"{owner} with weight norm: the length of {base}")
-    return _Answer(layout, f"{owner}, behind a reparametrized {base}")
+        return _Statement(GAIN, f"{owner} with weight norm: the length of {base}")
+    return _Statement(layout, f"{owner}, behind a reparametrized {base}")
 
 
 def _parametrized(
@@ -145,29 +140,29 @@ def _parametrized(
     tensor_name: str,
     name: str,
     param: nn.Parameter,
-) -> _Answer:
+) -> _Statement:
     cls = shown_name(owner)
     if any(isinstance(part, _Orthogonal) for part in parametrization):
-        return _Answer(
+        return _Statement(
             OTHER, f"{cls}: it generates the orthogonal {tensor_name}, so no row is a neuron"
         )
     if name == "original0" and isinstance(parametrization[0], _WeightNorm):
-        return _Answer(GAIN, f"{cls} with weight norm: the length of {tensor_name}")
-    answer = _owned(owner, tensor_name, param)
+        return _Statement(GAIN, f"{cls} with weight norm: the length of {tensor_name}")
+    statement = _owned(owner, tensor_name, param)
     if isinstance(parametrization[0], _WeightNorm) or all(
         isinstance(part, _SpectralNorm) for part in parametrization
     ):
-        return answer._replace(reason=f"{answer.reason}, behind a parametrized {tensor_name}")
-    if answer.layout.neuron_dims is None:
-        return answer
+        return statement._replace(reason=f"{statement.reason}, behind a parametrized {tensor_name}")
+    if statement.layout.neuron_dims is None:
+        return statement
     # The original may be the weight itself, as with a mask, or generate it, as for a symmetric weight.
     made_by = shown_name(parametrization[0])
-    why = f"{made_by} makes the {tensor_name} of {cls} from it; in doubt every element stands alone"
-    return _Answer(OTHER, why, "guess", is_doubtful=True)
+    why = f"{made_by} makes the {tensor_name} of {cls} from it; in doubt, it is treated elementwise"
+    return _Statement(OTHER, why, "guess", is_doubtful=True)
 
 
-def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _Answer:
-    """Guess the layout for a module that nobody registered, and say so in the reason."""
+def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _Statement:
+    """Guess the layout for an unregistered module, and say so in the reason."""
     cls = shown_name(module)
     # Hugging Face marks experts that are stored as (expert, in, out).
     is_transposed = getattr(module, "is_transposed", None) is True
@@ -175,4 +170,4 @@ def _unknown(module: nn.Module, name: str, param: nn.Parameter, path: str) -> _A
         param, name, cls, path=path, siblings=module._parameters, is_transposed=is_transposed
     )
     reason = f"{cls} is not registered; {guess.reason}"
-    return _Answer(guess.layout, reason, "guess", guess.is_doubtful)
+    return _Statement(guess.layout, reason, "guess", guess.is_doubtful)

@@ -1,4 +1,4 @@
-"""Combine registered and guessed layouts with a forward pass, which beats guesses."""
+"""Combine registered and guessed layouts with those seen in a forward pass, which beat guesses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,38 +15,38 @@ from nero.layout.outputs import as_output, use_as_output, with_end
 
 
 def reconciled(model: nn.Module, stated: Sequence[NamedLayout], example: Any) -> list[NamedLayout]:
-    """Watch one forward pass, and replace guesses by the layouts it shows.
+    """Observe one forward pass, and replace guesses with the layouts it shows.
 
-    The pass only checks a registered layout, with a warning if the two contradict each other. There are two
-    exceptions: a layer that serves as a table of biases only, and an embedding that also multiplies data,
-    which is an output layer as if modules had tied it to one.
+    Registered layouts stay, with a warning if the pass contradicts them. There are two exceptions: a layer
+    that serves only as a table of biases, and an embedding that also multiplies data, which is an output
+    layer as if modules had tied it to one.
     """
     observation = observe(model, example)
     if observation.error:
         _warn_of_failure(stated, observation)
-    is_whole = not observation.error
-    settled = [_settled(named, observation.seen.get(named.name), is_whole) for named in stated]
-    doubts = [(named, seen) for named, seen in settled if seen is not None]
-    if doubts:
-        first, seen = doubts[0]
+    is_complete = not observation.error
+    settled = [_settled(named, observation.seen.get(named.name), is_complete) for named in stated]
+    contradicted = [(named, seen) for named, seen in settled if seen is not None]
+    if contradicted:
+        first, seen = contradicted[0]
         warn_user(
             f"`{first.name}` is registered as {in_words(first.layout)} ({first.reason}), but the example "
-            f"uses it as {in_words(seen.layouts[0])}, in {seen.how}; the registered layout is taken for "
-            f"{len(doubts)} such parameter(s): decide with register_layout or an override",
+            f"uses it as {in_words(seen.layouts[0])}, in {seen.how}; the registered layout is used for "
+            f"{len(contradicted)} such parameter(s): decide with register_layout or an override",
             LayoutWarning,
         )
-    return [replace(named, is_seen=is_whole) for named, _ in settled]
+    return [replace(named, is_seen=is_complete) for named, _ in settled]
 
 
 def _settled(
-    named: NamedLayout, seen: Seen | None, is_whole: bool
+    named: NamedLayout, seen: Seen | None, is_complete: bool
 ) -> tuple[NamedLayout, Seen | None]:
-    """Return the parameter with its final layout, and its uses if they contradict it."""
+    """Return the parameter with its final layout, and its uses if they contradict that layout."""
     if seen is None or not seen.layouts:
         how = "the example does not reach it" if seen is None else f"not followed beyond {seen.how}"
         return (replace(named, reason=f"{named.reason}; {how}") if named.is_guess else named), None
     layout, use = seen.layouts[0], ""
-    if is_whole:
+    if is_complete:
         named, use = with_end(named, seen), use_as_output(named, seen)
     if named.is_guess:
         if len(seen.layouts) > 1:
@@ -55,7 +55,7 @@ def _settled(
             conflict = f"the example uses `{named.name}` as {uses}; {advice}"
             return replace(named, conflict=conflict), None
         if named.layout == BIAS and layout.role == "embedding":
-            # Only the name tells that looked-up vectors are biases.
+            # Only the name shows that these looked-up vectors are biases.
             return replace(named, authority="observation"), None
         reason = f"seen in {seen.how}"
         named = replace(named, layout=layout, reason=reason, authority="observation")
@@ -75,10 +75,10 @@ def _warn_of_failure(stated: Sequence[NamedLayout], observation: Observation) ->
     consequence = (
         f"{len(unseen)} parameter(s), first `{unseen[0]}`, are guessed"
         if unseen
-        else "no layout is guessed, but what comes later in it was not seen"
+        else "no layout is guessed, but the rest of the pass was not seen"
     )
     warn_user(
         f"the forward pass on the example stopped early ({observation.error}); {consequence}: "
-        "pass what the model is called with",
+        "pass the model's real input",
         LayoutWarning,
     )

@@ -1,4 +1,4 @@
-"""The registered layouts of module classes: the built-in tables, and what users add."""
+"""Registered layouts of module classes: the built-in tables and the users' additions."""
 
 import fnmatch
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ def register_layout(module: ModuleKey, rules: Rules) -> None:
     Args:
         module: the class, or its full dotted name if it should not be imported. Subclasses inherit the
             rules. Registering a class again replaces all its rules.
-        rules: from the parameter's name inside the module (``*`` and ``?`` match) to its layout, or to a
-            function of the module that returns it. The first match counts.
+        rules: maps the parameter's name inside the module (``*`` and ``?`` match) to its layout, or to a
+            function of the module that returns it. The first match wins.
 
     Example:
         A linear layer that stores its weight as (in, out):
@@ -35,25 +35,19 @@ def register_layout(module: ModuleKey, rules: Rules) -> None:
     """
     is_dotted = isinstance(module, str) and "." in module
     if not is_dotted and not (isinstance(module, type) and issubclass(module, nn.Module)):
-        raise TypeError(f"module must be a class of modules or its dotted name, not {module!r}")
+        raise TypeError(f"module must be a module class or its dotted name, not {module!r}")
     if not isinstance(rules, Mapping) or not rules:
         raise ValueError(f"rules must name at least one parameter, but are {rules!r}")
     for name, rule in rules.items():
         if not isinstance(name, str):
-            raise TypeError(f"rules must go by the names of parameters, not by {name!r}")
+            raise TypeError(f"the keys of rules must be parameter names, not {name!r}")
         if not isinstance(rule, Layout) and not callable(rule):
-            raise TypeError(f"rules say {rule!r} of {name!r}, which must be a Layout or a function")
+            raise TypeError(f"the rule for {name!r} must be a Layout or a function, not {rule!r}")
     _RULES[module] = dict(rules)
 
 
 def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
-    """Return the registered layout of ``module``'s parameter ``name``, and the class it came from.
-
-    Example:
-        >>> from nero.layout.registry import find_rule
-        >>> find_rule(nn.Conv2d(1, 2, 3), "weight")
-        (Layout(role='neuron', neuron_dims=(0,), num_groups=1), 'Conv2d')
-    """
+    """Return the registered layout of ``module``'s parameter ``name`` and the module's class name."""
     for cls in type(module).__mro__:
         for key in (cls, f"{cls.__module__}.{cls.__qualname__}"):
             for pattern, rule in _RULES.get(key, {}).items():
@@ -61,13 +55,13 @@ def find_rule(module: nn.Module, name: str) -> tuple[Layout, str] | None:
                     layout = rule if isinstance(rule, Layout) else rule(module)
                     if not isinstance(layout, Layout):
                         raise TypeError(
-                            f"the rule of {key} for {name!r} must return a Layout, not {layout!r}"
+                            f"{key}'s rule for {name!r} must return a Layout, not {layout!r}"
                         )
                     return layout, shown_name(module)
     return None
 
 
 def shown_name(module: nn.Module) -> str:
-    """Return the name of a module's class for messages."""
+    """Return a module's class name for messages."""
     # torch.nn.utils.parametrize turns Linear into a class ParametrizedLinear.
     return type(module).__name__.removeprefix("Parametrized")

@@ -1,4 +1,4 @@
-"""Find neurons by watching one forward pass, on tensors that have shapes but no values."""
+"""Find neurons by observing one forward pass on fake tensors, which have shapes but no values."""
 
 from nero.layout.observation.forward import Observation, observe
 

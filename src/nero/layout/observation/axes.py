@@ -1,7 +1,7 @@
-"""Which dims of a parameter each dim of a tensor walks.
+"""Track which dims of a parameter the dims of a derived tensor run along.
 
 A view may split a dim, merge two, swap them or drop one. `through_view` reads that from strides: a dim of
-length n and stride t walks the addresses between t and n * t of a contiguous tensor.
+length n and stride t covers the addresses between t and n * t of a contiguous tensor.
 """
 
 import math
@@ -12,15 +12,15 @@ from torch import Tensor
 
 
 class Axis(NamedTuple):
-    """A stretch of one dim of a tensor."""
+    """One factor of a tensor's dim."""
 
     dims: frozenset[int]
-    """The dims of the parameter that it walks."""
+    """The parameter's dims that it runs along."""
     size: int
 
 
 Axes: TypeAlias = tuple[tuple[Axis, ...], ...]
-"""For each dim of a tensor its stretches, outer first; empty if it does not come from the parameter."""
+"""The factors of each dim of a tensor, outer first; empty if the dim does not come from the parameter."""
 
 
 def axes_of(shape: Sequence[int]) -> Axes:
@@ -29,28 +29,22 @@ def axes_of(shape: Sequence[int]) -> Axes:
 
 
 def dims_of(axes: Iterable[tuple[Axis, ...]]) -> frozenset[int]:
-    """Return all dims of the parameter that these dims of a tensor walk.
-
-    Example:
-        >>> from nero.layout.observation.axes import axes_of, dims_of
-        >>> sorted(dims_of(axes_of((3, 1, 4))))
-        [0, 2]
-    """
-    return frozenset(dim for stretches in axes for axis in stretches for dim in axis.dims)
+    """Return all dims of the parameter that these dims of a tensor run along."""
+    return frozenset(dim for factors in axes for axis in factors for dim in axis.dims)
 
 
 def broadcast(axes: Axes, ndim: int) -> Axes:
-    """Return the axes of a tensor that is broadcast to more dims."""
+    """Return the axes of a tensor broadcast to ``ndim`` dims."""
     return ((),) * (ndim - len(axes)) + axes
 
 
 def resized(axes: Axes, shape: Sequence[int]) -> Axes:
-    """Return the axes of a tensor whose dims were padded, repeated, sliced or resampled to ``shape``."""
-    return tuple(_fit(list(stretches), n) for stretches, n in zip(axes, shape, strict=True))
+    """Return the axes of a tensor padded, repeated, sliced or resampled to ``shape``."""
+    return tuple(_fit(list(factors), n) for factors, n in zip(axes, shape, strict=True))
 
 
 def through_view(axes: Axes, shape: Sequence[int], view: Tensor) -> Axes:
-    """Return the axes of a view of a contiguous tensor of this shape.
+    """Return the axes of a view of a contiguous tensor with this shape.
 
     Example:
         >>> from nero.layout.observation.axes import axes_of, dims_of, through_view
@@ -59,29 +53,29 @@ def through_view(axes: Axes, shape: Sequence[int], view: Tensor) -> Axes:
         >>> [sorted(dims_of([dim])) for dim in through_view(axes_of(weight.shape), weight.shape, heads)]
         [[0], [1], [0]]
     """
-    stretches: list[tuple[int, int, Axis]] = []  # addresses from and to, inner first
+    ranges: list[tuple[int, int, Axis]] = []  # start and end address of each axis, inner first
     step = 1
-    for of_dim, n in zip(reversed(axes), reversed(shape), strict=True):
-        for axis in reversed(of_dim or (Axis(frozenset(), n),)):
-            stretches.append((step, step * axis.size, axis))
+    for factors, n in zip(reversed(axes), reversed(shape), strict=True):
+        for axis in reversed(factors or (Axis(frozenset(), n),)):
+            ranges.append((step, step * axis.size, axis))
             step *= axis.size
-    after = []
+    view_axes = []
     for n, stride in zip(view.shape, view.stride(), strict=True):
-        walked: list[Axis] = []
-        if n > 1:  # an expanded dim has stride zero and walks nothing
-            for low, high, axis in stretches:
+        covered: list[Axis] = []
+        if n > 1:  # an expanded dim has stride zero and covers nothing
+            for low, high, axis in ranges:
                 first, last = max(low, stride), min(high, stride * n)
                 if last > first and (last // first > 1 or low <= stride < high):
-                    walked.insert(0, Axis(axis.dims, max(last // first, 1)))
-        after.append(_fit(walked, n))
-    return tuple(after)
+                    covered.insert(0, Axis(axis.dims, max(last // first, 1)))
+        view_axes.append(_fit(covered, n))
+    return tuple(view_axes)
 
 
-def _fit(stretches: list[Axis], size: int) -> tuple[Axis, ...]:
-    """Make stretches cover a dim: merge them into one if their sizes do not multiply to its size."""
-    dims = dims_of([tuple(stretches)])
+def _fit(factors: list[Axis], size: int) -> tuple[Axis, ...]:
+    """Merge a dim's factors into one if their sizes do not multiply to its size."""
+    dims = dims_of([tuple(factors)])
     if size == 1 or not dims:
         return ()
-    if math.prod(axis.size for axis in stretches) == size:
-        return tuple(stretches)
+    if math.prod(axis.size for axis in factors) == size:
+        return tuple(factors)
     return (Axis(dims, size),)

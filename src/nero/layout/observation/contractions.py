@@ -70,7 +70,7 @@ def _attention(notes: Notes, call: Call) -> None:
 
 
 def _is_layer(notes: Notes, tensor: Tensor) -> bool:
-    """Whether a tensor is the weight of a layer: made from parameters, without data."""
+    """Whether a tensor is a layer's weight: made from parameters, without data."""
     origin = notes.origin(tensor)
     return not origin.is_data and any(s.stage == "weight" and s.dims() for s in origin.sources)
 
@@ -105,7 +105,7 @@ def _multiply(notes: Notes, call: Call, left: Tensor, right: Tensor) -> None:
 
 
 def _own_product(notes: Notes, call: Call, left: Tensor, right: Tensor) -> bool:
-    """Note a parameter that is multiplied by itself only, as in a Gram matrix, which shows no neurons."""
+    """Note a parameter multiplied only by itself, as in a Gram matrix, which shows no neurons."""
     names = [{s.name for s in notes.sources(tensor)} for tensor in (left, right)]
     if names[0] != names[1] or not (_is_layer(notes, left) and _is_layer(notes, right)):
         return False
@@ -129,31 +129,31 @@ def contract(
     Args:
         notes: everything seen so far.
         tensor: the tensor.
-        dims: the dims that are summed.
+        dims: the summed dims.
         operation: the operation's name in messages.
         batch: the dims that index heads.
         partner: the other factor.
-        is_token: whether it is used as data, so that a parameter in it consists of tokens.
+        is_token: whether the tensor is used as data, so that a parameter in it consists of tokens.
     """
-    left_over = []
+    unsettled = []
     is_weak = partner is not None and notes.is_constant(partner)
     for source in notes.sources(tensor):
         others = [d for d in range(len(source.axes)) if d not in dims]
         summed, kept = source.dims(dims), source.dims(others)
         if source.stage == "token" and not summed:
-            left_over.append(source)
+            unsettled.append(source)
         if source.stage in ("token", "scaled") or not source.dims():
             continue  # the sum belongs to a later layer or to a statistic
         if is_token and source.stage == "weight" and summed:
             sighting = notes.see(source, "embedding", operation, summed, is_settled=False)
-            left_over.append(replace(source, stage="token", sighting=sighting))
+            unsettled.append(replace(source, stage="token", sighting=sighting))
         elif source.stage == "data":
             if summed and kept and kept == source.dims(batch) and not kept & summed:
                 notes.see(source, "bias", f"{operation}, one vector per head")
             elif summed:
                 notes.see(source, "embedding", operation, summed)
             elif source.dims([d for d in others if d not in batch]):
-                left_over.append(source)
+                unsettled.append(source)
             else:
                 notes.see(source, "bias", f"{operation}, one number per head")
         elif source.stage == "row":
@@ -169,11 +169,11 @@ def contract(
             notes.see_layer(source, sighting, partner)
         else:
             notes.see(source, source.factor_role, operation)
-    return left_over
+    return unsettled
 
 
 def _size_of_dim_0(source: Source, dims: Iterable[int]) -> int:
-    """Return the part of the parameter's dim 0 that these dims walk: the number of groups."""
+    """Return how much of the parameter's dim 0 these dims cover: the number of groups."""
     return math.prod(axis.size for d in dims for axis in source.axes[d] if axis.dims == {0})
 
 

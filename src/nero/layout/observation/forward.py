@@ -20,30 +20,31 @@ from nero.layout.observation.values import ConcreteValues, fake_like
 
 @dataclass(frozen=True)
 class Observation:
-    """The uses of all parameters in one forward pass."""
+    """How all parameters were used in one forward pass."""
 
     seen: Mapping[str, Seen]
-    """How each parameter was used, if it was."""
+    """The uses of each parameter that was reached."""
     error: str = ""
-    """Why the pass stopped before its end; empty if it did not."""
+    """Why the pass stopped early; empty if it did not."""
     invented: Mapping[str, int] | None = None
-    """Operations whose result depends on values, and how often one was invented for them."""
+    """How often results were invented, for operations whose result depends on values."""
 
 
 def observe(model: nn.Module, example: Any) -> Observation:
     """Run ``model`` once on fake tensors, and return how each parameter was used.
 
-    Allocates and computes nothing; weights, buffers, gradients and random states stay as they are.
+    Allocates and computes nothing; weights, buffers, gradients and RNG states stay unchanged.
 
     Args:
-        model: the model, before it is sharded.
-        example: what the model is called with: a tensor, a tuple of arguments, a mapping of keywords, or a
-            function that takes the model and calls it. Only shapes and dtypes matter, and the values of
-            small integer tensors. For a batch such as ``(inputs, labels)`` that the model cannot be called
-            with, the first part is used.
+        model: the model, before sharding.
+        example: the model's input: a tensor, a tuple of arguments, a mapping of keywords, or a function
+            that takes the model and calls it. Only shapes, dtypes and the values of small integer tensors
+            matter. For a batch such as ``(inputs, labels)`` that does not fit the model's signature, the
+            first item is used.
 
     Note:
-        Parameters that the example does not reach are missing. A failed pass keeps everything seen before.
+        Parameters that the example does not reach are missing. If the pass fails, the result has everything
+        seen before.
 
     Example:
         >>> from nero.layout.observation import observe
@@ -57,7 +58,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
         >>> seen.layouts[0].neuron_dims, seen.how
         ((1,), 'mm')
     """
-    params = dict(nn.Module.named_parameters(model))  # a class may leave out what it does not train
+    params = dict(nn.Module.named_parameters(model))  # a class may override it to leave some out
     tensors = {**params, **dict(model.named_buffers())}
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -100,7 +101,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
 def _runner(
     model: nn.Module, example: Any, device: torch.device, values: ConcreteValues
 ) -> Callable[[], object]:
-    """Return a function that runs the model on a stand-in of the example."""
+    """Return a function that runs the model on a stand-in for the example."""
     if callable(example):
         return lambda: example(model)
     example = dict(example) if isinstance(example, Mapping) else example
@@ -130,9 +131,9 @@ def _fake_attributes(
 
     Restores all attributes afterwards, since a module may have cached a fake tensor.
     """
-    kept = [(module, dict(vars(module))) for module in model.modules()]
+    saved = [(module, dict(vars(module))) for module in model.modules()]
     try:
-        for module, attributes in kept:
+        for module, attributes in saved:
             for name, value in attributes.items():
                 if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
                     with fake_mode:
@@ -140,15 +141,15 @@ def _fake_attributes(
                     values.put_integers(vars(module)[name], value)
         yield
     finally:
-        for module, attributes in kept:
+        for module, attributes in saved:
             vars(module).clear()
             vars(module).update(attributes)
 
 
 class _Constants(TorchFunctionMode):
-    """Keeps the values of constants made by ``torch.tensor``.
+    """Keep the values of ``torch.tensor`` constants.
 
-    It drops them on the meta device, and reads fake numbers without dispatching to the observer.
+    ``torch.tensor`` drops them on the meta device, and reads fake numbers without calling the observer.
     """
 
     def __torch_function__(

@@ -44,7 +44,7 @@ def follow_pointwise(notes: Notes, call: Call) -> None:
 def _meet_constants(
     notes: Notes, call: Call, source: Source, others: Sequence[Tensor]
 ) -> Source | None:
-    """Follow a parameter into a function of itself, of constants and of other parameters."""
+    """Follow a parameter into a function of itself, constants and other parameters."""
     if source.stage == "data":
         return source
     if source.stage == "scaled":
@@ -79,10 +79,10 @@ def _meet_data(notes: Notes, call: Call, position: int, source: Source) -> Sourc
         is_switched = name == "mul" and _is_switch(call, position, source)
         return replace(source, stage="scaled", is_switched=is_switched, sighting=sighting)
     if name in _TERM or name in _EITHER:
-        # A row taken from a table is no vector of biases.
+        # A row taken from a table is not a vector of biases.
         is_vector = source.stage == "weight" and notes.rank(source) <= 1
         if is_vector and name in (*_TERM, "addcmul", "addcdiv"):
-            # Weak, since a token may be added as well, once a contraction has shown it.
+            # Weak, since tokens are added too; a contraction then shows that it is one.
             notes.see(source, "other" if source.is_nonlinear else "bias", name, is_weak=True)
             return None
         return notes.join(source, name)
@@ -91,10 +91,10 @@ def _meet_data(notes: Notes, call: Call, position: int, source: Source) -> Sourc
 
 
 def _is_switch(call: Call, position: int, source: Source) -> bool:
-    """Whether the other factor is one number for each whole copy of the parameter."""
+    """Whether the other factor is one number per whole copy of the parameter."""
     others = [tensor for i, tensor in enumerate(call.tensors) if i != position]
-    walked = [d - len(source.axes) for d, stretches in enumerate(source.axes) if stretches]
-    return all(other.ndim < -d or other.shape[d] == 1 for other in others for d in walked)
+    own_dims = [d - len(source.axes) for d, factors in enumerate(source.axes) if factors]
+    return all(other.ndim < -d or other.shape[d] == 1 for other in others for d in own_dims)
 
 
 def _meets_its_transpose(notes: Notes, call: Call) -> set[str]:
@@ -113,7 +113,7 @@ def _meets_its_transpose(notes: Notes, call: Call) -> set[str]:
 
 
 def _multiplied(notes: Notes, call: Call, position: int, source: Source) -> Source:
-    """Return gathered rows with the other factor, unless that has a single number per row."""
+    """Return gathered rows with the other factor, unless it is a single number per row."""
     for i, other in enumerate(call.tensors):
         sizes = (1,) * (len(source.axes) - other.ndim) + tuple(other.shape)
         is_varied = any(n > 1 and axes for n, axes in zip(sizes, source.axes, strict=True))
@@ -123,7 +123,7 @@ def _multiplied(notes: Notes, call: Call, position: int, source: Source) -> Sour
 
 
 def _fullest(sources: Sequence[Source]) -> list[Source]:
-    """Keep the source with most dims where a parameter meets itself, as in ``v / norm(v)``."""
+    """Keep the source with the most dims where a parameter meets itself, as in ``v / norm(v)``."""
     best: dict[tuple[str, str, int], Source] = {}
     for source in sources:
         key = source.name, source.stage, id(source.sighting)
@@ -133,11 +133,11 @@ def _fullest(sources: Sequence[Source]) -> list[Source]:
 
 
 def _layer_norm(notes: Notes, call: Call) -> None:
-    data, normalized = call.args[:2]
+    data, normalized_shape = call.args[:2]
     notes.see_elementwise(call.arg(2, "weight"), "gain", call.name)
     if call.name == "native_layer_norm":
         notes.see_elementwise(call.arg(3, "bias"), "bias", call.name)
-    dims = [*range(data.ndim - len(normalized), data.ndim)]
+    dims = [*range(data.ndim - len(normalized_shape), data.ndim)]
     tokens = contract(notes, data, dims, call.name, is_token=True)
     notes.mark(call.out, [s for s in tokens if s.stage == "token"], is_data=True)
 
@@ -168,13 +168,13 @@ def _reduction(notes: Notes, call: Call) -> None:
     tensor, out = call.args[0], call.result
     position = 2 if call.name in ("norm", "linalg_vector_norm") else 1
     dims = _reduced_dims(call.arg(position, "dim"), tensor.ndim)
-    left = [d for d in range(tensor.ndim) if d not in dims]
-    has_all = out.ndim == tensor.ndim
+    kept_dims = [d for d in range(tensor.ndim) if d not in dims]
+    has_keepdim = out.ndim == tensor.ndim
     unsettled = []
     for source in notes.sources(tensor):
         summed = source.dims(dims)
         kept = tuple(() if d in dims else axes for d, axes in enumerate(source.axes))
-        after = source.with_axes(kept if has_all else tuple(source.axes[d] for d in left))
+        after = source.with_axes(kept if has_keepdim else tuple(source.axes[d] for d in kept_dims))
         if source.stage == "data" or (source.stage == "row" and call.is_data):
             if summed and call.name != "max":
                 sighting = notes.see(source, "embedding", call.name, summed)

@@ -1,4 +1,4 @@
-"""Results that depend on values, which fake tensors do not have: one is invented."""
+"""Invent results that depend on values, which fake tensors do not have."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ def invent(
     values: ConcreteValues,
     counts: Counter[str],
 ) -> Any:
-    """Return a result for an operation that cannot run without values, or ``None`` if it can run.
+    """Return a result for an operation that needs values, or ``None`` if it can run on fake tensors.
 
-    Uses ``value``, the concrete result, if there is one. Otherwise counts the operation in ``counts``.
+    Uses the concrete result ``value`` if there is one. Otherwise counts the operation in ``counts``.
     """
     tensor = args[0] if args else None
     if not isinstance(tensor, FakeTensor):
         return None
-    if name == "_grouped_mm":  # torch knows its shape for few dtypes and strides
+    if name == "_grouped_mm":  # torch infers its shape for few dtypes and strides
         return _grouped_product(*args, **kwargs)
     if value is not None:
         return _fake_of(name, args, value)
@@ -60,7 +60,7 @@ def invent(
 
 
 def _grouped_product(left: Tensor, right: Tensor, offs: Any = None, **kwargs: Any) -> Tensor:
-    """Return a tensor of the shape of a product of row groups with one matrix each."""
+    """Return a tensor with the shape of a product of row groups with one matrix each."""
     shape = [left.shape[-2], right.shape[-1]]
     if left.ndim == right.ndim:
         shape.insert(0, left.shape[0] if left.ndim == 3 else offs.numel())
@@ -88,7 +88,7 @@ def _is_mask(index: Tensor | None) -> bool:
 
 
 def _unmasked(values: ConcreteValues, index: Tensor | None) -> list[Tensor | None]:
-    """Return the positions a mask selects: as many as it has entries if its values are not known."""
+    """Return the positions a mask selects: as many as it has entries if its values are unknown."""
     if index is None or not _is_mask(index):
         return [index]
     count = values.num_nonzero(index)

@@ -22,13 +22,14 @@ def _gather_along(notes: Notes, call: Call) -> None:
 
 def _index(notes: Notes, call: Call) -> None:
     indexed_dims = [d for d, index in enumerate(call.args[1]) if index is not None]
-    taken = sum(max(1, _mask_ndim(call.args[1][d])) for d in indexed_dims)
-    wide = call.result.ndim - (call.args[0].ndim - taken)
-    at = indexed_dims[0] if indexed_dims == [*range(indexed_dims[0], indexed_dims[-1] + 1)] else 0
+    num_indexed = sum(max(1, _mask_ndim(call.args[1][d])) for d in indexed_dims)
+    num_new = call.result.ndim - (call.args[0].ndim - num_indexed)
+    is_adjacent = indexed_dims == [*range(indexed_dims[0], indexed_dims[-1] + 1)]
+    at = indexed_dims[0] if is_adjacent else 0
 
     def indexed(axes: Axes) -> Axes:
         kept = [axes[d] for d in range(len(axes)) if d not in indexed_dims]
-        return (*kept[:at], *((),) * wide, *kept[at:])[: call.result.ndim]
+        return (*kept[:at], *((),) * num_new, *kept[at:])[: call.result.ndim]
 
     _gather(notes, call, indexed)
 
@@ -38,7 +39,7 @@ def _mask_ndim(index: Tensor) -> int:
 
 
 def _gather(notes: Notes, call: Call, axes_after: Callable[[Axes], Axes]) -> None:
-    """Follow rows that are looked up; until more is seen, all remaining dims are one vector."""
+    """Follow looked-up rows; until more is seen, all remaining dims are one vector."""
     gathered = []
     for source in notes.sources(call.args[0]):
         row = source.with_axes(axes_after(source.axes))
@@ -97,7 +98,7 @@ def _scatter(notes: Notes, call: Call) -> None:
 
 
 def _shape_only(notes: Notes, call: Call) -> None:
-    """Ignore arguments that only give a shape."""
+    """Ignore arguments used only for their shape."""
 
 
 _SAME_DIMS = (

@@ -1,7 +1,7 @@
-"""Everything that is noted while parameters are followed through a forward pass.
+"""Everything recorded while following parameters through a forward pass.
 
-Which parameters a tensor contains, whether it contains data, and every sighting so far. The handlers in
-`contractions`, `functions` and `movements` read and write these notes, and nothing else.
+The notes say which parameters each tensor contains and whether it contains data, and list every sighting so
+far. They are all that the handlers in `contractions`, `functions` and `movements` read and write.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
     @property
     def result(self) -> Tensor:
-        """The first tensor that came out."""
+        """The first tensor in the output."""
         return tensors_in(self.out)[0]
 
 
@@ -55,7 +55,7 @@ class Notes:
     """How each parameter has met data so far.
 
     Args:
-        params: for every name the tensors that stand for this parameter.
+        params: the tensors that stand for each parameter, by its name.
     """
 
     def __init__(self, params: Mapping[str, Sequence[Tensor]]) -> None:
@@ -63,7 +63,7 @@ class Notes:
         self.num_layers = 0
         """How many times data went through a layer."""
         self._ends: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
-        """For tensors, the layers they come from, with no other layer in between."""
+        """Maps tensors to the layers they come from, with no other layer in between."""
         self._new_ends: list[Sighting] = []
         self._origins: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
         self._ranks = {name: len(dims_of(axes_of(t[0].shape))) for name, t in params.items()}
@@ -72,7 +72,7 @@ class Notes:
                 self._origins[tensor] = Origin((Source(name, axes_of(tensor.shape)),))
 
     def origin(self, tensor: object) -> Origin:
-        """Return the contents of a tensor; nothing for constants and objects that are no tensor."""
+        """Return the contents of a tensor; empty for constants and other objects."""
         return self._origins.get(tensor) or Origin() if isinstance(tensor, Tensor) else Origin()
 
     def sources(self, tensor: object) -> tuple[Source, ...]:
@@ -84,19 +84,19 @@ class Notes:
         return self._ranks[source.name]
 
     def is_constant(self, tensor: object) -> bool:
-        """Whether a tensor contains neither data nor parameters; statistics of a parameter are allowed."""
+        """Whether a tensor contains neither data nor parameters; a parameter's statistics are allowed."""
         origin = self.origin(tensor)
         return not origin.is_data and not any(source.dims() for source in origin.sources)
 
     def factor(self, tensor: object) -> Literal["data", "rows"] | None:
-        """Return the kind of factor that a tensor is for gathered rows: rows, other data, or neither."""
+        """Return what kind of data gathered rows are multiplied by in this tensor, if any."""
         if not self.origin(tensor).is_data:
             return None
         return "rows" if any(s.stage == "row" for s in self.sources(tensor)) else "data"
 
     def mark(self, out: Any, sources: Iterable[Source], *, is_data: bool) -> None:
         """Note the contents of an operation's result."""
-        # Sources whose sighting has been settled elsewhere need not be followed any further.
+        # Sources whose sighting is already settled need not be followed any further.
         unsettled = tuple(s for s in sources if s.sighting is None or not s.sighting.is_settled)
         for tensor in tensors_in(out):
             self._origins[tensor] = Origin(unsettled, is_data)
@@ -127,13 +127,13 @@ class Notes:
         return sighting
 
     def see_elementwise(self, tensor: object, role: Role, operation: str) -> None:
-        """Note that an operation uses a tensor as gain or bias."""
+        """Note that an operation uses a tensor as a gain or bias."""
         for source in self.sources(tensor):
             if source.stage in ("weight", "row"):
                 self.see(source, source.factor_role if role == "gain" else role, operation)
 
     def see_layer(self, source: Source, sighting: Sighting, data: object) -> None:
-        """Note that data went through a layer with this weight, unless it was no data."""
+        """Note that ``data`` went through a layer with this weight, if it is data."""
         if source.stage in ("weight", "scaled") and self.origin(data).is_data:
             self.num_layers += 1
             sighting.layer_number = self.num_layers
@@ -146,27 +146,27 @@ class Notes:
             self._end_in(sighting, data)
 
     def see_data_through(self, tensor: object) -> None:
-        """Note that data goes through a layer with this weight, so its sources were no tokens."""
+        """Note that data goes through a layer with this weight, so its sources are not tokens."""
         for source in self.sources(tensor):
             if source.stage == "token" and source.sighting is not None:
                 source.sighting.role, source.sighting.is_settled = "neuron", True
 
     def join(self, source: Source, operation: str) -> Source:
-        """Let a parameter become part of the data; the first contraction will show its vectors."""
+        """Make a parameter part of the data; the first contraction will show its vectors."""
         if source.stage in ("token", "data", "scaled"):
             return source
         sighting = source.sighting or self.see(source, None, operation, is_settled=False)
         return replace(source, stage="data", sighting=sighting)
 
     def _end_in(self, sighting: Sighting, data: object) -> None:
-        """Note that data has gone through a layer, which now follows the layers this data came from."""
+        """Note that data has gone through a layer, so the layers it came from are no longer last."""
         for end in self._ends.get(data, ()):
             end.is_end = False
         sighting.is_end = True
         self._new_ends.append(sighting)
 
     def pass_ends_on(self, call: Call) -> None:
-        """Note which layers an operation's result comes from, except those that another layer follows."""
+        """Note which layers an operation's result comes from, except those followed by another layer."""
         before = [end for tensor in call.tensors for end in self._ends.get(tensor, ())]
         ends = {id(end): end for end in (*before, *self._new_ends) if end.is_end}
         self._new_ends = []

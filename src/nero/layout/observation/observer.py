@@ -1,4 +1,4 @@
-"""Pass every operation of a forward pass to the handler that follows parameters through it."""
+"""Pass every operation in a forward pass to the handler that follows parameters through it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class Observer(TorchDispatchMode):
     """Runs operations, and follows parameters from their arguments into their results.
 
     Args:
-        params: for every name the tensors that stand for this parameter.
+        params: the tensors that stand for each parameter, by its name.
     """
 
     def __init__(self, params: Mapping[str, Sequence[Tensor]]) -> None:
@@ -27,7 +27,7 @@ class Observer(TorchDispatchMode):
         self.notes = Notes(params)
         self.values = ConcreteValues()
         self.invented: Counter[str] = Counter()
-        """How often each operation's result was invented, because it depends on values."""
+        """How often each operation's result had to be invented because it depends on values."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -45,7 +45,7 @@ class Observer(TorchDispatchMode):
         if value is not None:
             self.values.put(out, value)
         if func.namespace == "prim" or not tensors_in(out):
-            return out  # a question about a tensor, not a use of it
+            return out  # a query, such as a tensor's size
         origins = [self.notes.origin(tensor) for tensor in tensors_in((args, kwargs))]
         is_data = any(origin.is_data for origin in origins)
         call = Call(func, name, args, kwargs, out, is_data)
@@ -57,7 +57,7 @@ class Observer(TorchDispatchMode):
         return out
 
     def _fake(self, tensor: Tensor) -> Tensor:
-        """Return a stand-in for a user's tensor that an operation is about to write to."""
+        """Return a stand-in for a user's tensor, for an operation that writes to it."""
         if isinstance(tensor, FakeTensor) or tensor.is_meta:
             return tensor
         fake = fake_like(tensor, tensor.device)

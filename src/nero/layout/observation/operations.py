@@ -1,8 +1,8 @@
 """How each torch operation treats the parameters inside its arguments.
 
 Contracted dims are fan-in, a factor is a gain, a term is a bias, a gathered table is an embedding. A
-parameter that is added to data, or concatenated with it, is followed to the first contraction or norm,
-which shows its vectors; if a softmax comes first, it was a bias of logits.
+parameter added to data or concatenated with it is followed to the first contraction or norm, which shows
+its vectors; if a softmax comes first, it was a bias of the logits.
 """
 
 import torch
@@ -13,7 +13,7 @@ from nero.layout.observation.movements import MOVEMENTS, follow_view
 from nero.layout.observation.notes import Call, Handler, Notes
 
 HANDLERS: dict[str, Handler] = {**CONTRACTIONS, **FUNCTIONS, **MOVEMENTS}
-"""From an operation's name, without the underscore of in-place variants, to its handler."""
+"""Handlers by operation name, without the trailing underscore of in-place variants."""
 
 
 def follow(notes: Notes, call: Call) -> None:
@@ -29,7 +29,7 @@ def follow(notes: Notes, call: Call) -> None:
 def _unknown(notes: Notes, call: Call) -> None:
     for tensor in call.tensors:
         for source in notes.sources(tensor):
-            if source.stage == "weight":  # gathered rows have a sighting already
+            if source.stage == "weight":  # gathered rows already have a sighting
                 operation = f"{call.name}, which is not followed"
                 notes.see(source, "other", operation, is_weak=True)
     notes.mark(call.out, (), is_data=True)

@@ -10,9 +10,9 @@ from nero.layout.observation.axes import Axes, dims_of
 Stage: TypeAlias = Literal["weight", "row", "token", "data", "scaled"]
 """What has happened to a parameter so far.
 
-``"weight"``: only constants and other parameters have touched it. ``"row"``: rows of it were gathered.
+``"weight"``: only constants and other parameters have touched it. ``"row"``: its rows were gathered.
 ``"token"``: it went through a norm or another parameter's layer as data does, for example a learned
-query; it was a weight after all if data then goes through the result. ``"data"``: it was added to data or
+query; if data then goes through the result, it was a weight after all. ``"data"``: it was added to data or
 concatenated with it. ``"scaled"``: it was multiplied by data.
 """
 
@@ -32,14 +32,14 @@ class Sighting:
     layer_number: int = 0
     """Number of the layer in the pass, from 1; 0 if it is none."""
     looked_up_at: int | None = None
-    """If rows were gathered, the number of layers that data had gone through before."""
+    """If rows were gathered, the number of layers that data had passed before."""
     meets_rows: bool = False
     """Whether gathered rows were multiplied by gathered rows, and the products summed."""
     is_end: bool = False
-    """Whether data went through it, and through no layer after it so far."""
+    """Whether data went through it, and so far through no layer after it."""
 
     def layout(self, ndim: int) -> Layout | None:
-        """Return the layout that follows, or ``None`` if the role is still open."""
+        """Return the resulting layout, or ``None`` if the role is still open."""
         if self.role is None:
             return None
         if self.role not in NEURON_ROLES:
@@ -64,20 +64,17 @@ class Source:
     is_switched: bool = False
     """Whether data has scaled it as a whole, as a mask scales the mask token."""
     sighting: Sighting | None = None
-    """The sighting that later operations settle."""
+    """The sighting that later operations will settle."""
     factor: Literal["data", "rows"] | None = None
     """The other factor if gathered rows were multiplied elementwise: rows of a table, or other data."""
 
     @property
     def factor_role(self) -> Role:
-        """Its role as a factor.
-
-        A gain is neutral at 1; the weight of a norm that scales by ``1 + weight`` is neutral at 0.
-        """
+        """Its role as a factor: a gain is neutral at 1, but not a weight that scales by ``1 + weight``."""
         return "other" if self.is_nonlinear or self.has_offset else "gain"
 
     def dims(self, which: Iterable[int] | None = None) -> frozenset[int]:
-        """Return the parameter's dims that these dims of the tensor walk; by default all."""
+        """Return the parameter's dims that these dims of the tensor run along; by default all."""
         if which is None:
             return dims_of(self.axes)
         return dims_of([self.axes[d] for d in which if d < len(self.axes)])
@@ -89,14 +86,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Seen:
-    """The uses of one parameter in a forward pass."""
+    """How one parameter was used in a forward pass."""
 
     layouts: tuple[Layout, ...]
     """The layouts of its uses: several if they contradict each other, none if it was not followed."""
     operations: tuple[str, ...]
     """The operations that consume it."""
     is_looked_up: bool = False
-    """Whether rows of it were looked up, or it was added to data."""
+    """Whether its rows were looked up, or it was added to data."""
     is_scored: bool = False
     """Whether data was multiplied by every row after some rows had been looked up, as for logits."""
     meets_rows: bool = False
@@ -104,7 +101,7 @@ class Seen:
     is_layer: bool = False
     """Whether data went through it."""
     ends: tuple[Layout, ...] = ()
-    """Its layouts in those uses where data went through it and through no layer after it."""
+    """Its layouts in uses where no layer came after it."""
 
     @property
     def how(self) -> str:
@@ -141,9 +138,9 @@ def summarize(sightings: Sequence[Sighting], shape: Sequence[int]) -> Seen:
 
 
 def _is_scored(layer: Sighting, lookup: Sighting) -> bool:
-    """Whether a layer gives one number per row of the table, and only after the table was read.
+    """Whether a layer computes one number per row of the table after the table was looked up.
 
-    A codebook is scored first, to choose the row that is then read; it is no output.
+    A codebook is scored first, to choose the row to look up; it is not an output layer.
     """
     is_later = layer.layer_number > (lookup.looked_up_at or 0)
     return layer.looked_up_at is None and is_later and layer.fan_in == lookup.fan_in
@@ -169,7 +166,7 @@ def same_neurons(layout: Layout, other: Layout, shape: Sequence[int]) -> bool:
 
 
 def _division(layout: Layout, shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Return the fan-in dims that are longer than one, and the number of groups along dim 0."""
+    """Return the fan-in dims longer than one, and the number of groups along dim 0."""
     neurons = layout.at(shape)
     if neurons.is_elementwise:
         return (), 1

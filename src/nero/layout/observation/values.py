@@ -1,8 +1,7 @@
 """Concrete values of some fake tensors: the example's integers, and everything computed from them.
 
-The number of patches in an image, or the tokens that stand for one, decide the shapes in a forward pass.
-Such numbers are few and small, so an operation whose arguments all have concrete values is computed on
-them as well.
+Integers such as the number of patches in an image decide the shapes in a forward pass. They are few and
+small, so an operation whose arguments all have concrete values is also computed on those.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ _GROWING = (*_CONSTANTS, "repeat", "expand", "constant_pad_nd", "one_hot", "new_
 
 
 def fake_like(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a plain stand-in, even for a sharded tensor; call it inside the fake mode."""
+    """Return a plain stand-in, even for a sharded tensor; call it inside fake mode."""
     if tensor.layout != torch.strided:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
@@ -42,7 +41,7 @@ class ConcreteValues:
         return None if is_stale else value
 
     def _copied(self, tensor: Tensor) -> Tensor | None:
-        """Return a copy of a real tensor, so that the user's own is never written to."""
+        """Return a copy of a real tensor, so that the user's tensor is never written to."""
         if tensor.is_meta or tensor.numel() > MAX_NUMEL or isinstance(tensor, torch.nn.Parameter):
             return None
         if tensor not in self._values:
@@ -52,13 +51,13 @@ class ConcreteValues:
         return copy
 
     def put(self, tree: Any, values: Any) -> None:
-        """Note the values of the tensors in ``tree``."""
+        """Store the values of the tensors in ``tree``."""
         for tensor, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
             if isinstance(tensor, FakeTensor) and isinstance(value, Tensor):
                 self._values[tensor] = value
 
     def put_integers(self, tree: Any, values: Any) -> None:
-        """Note the values of small tensors of integers."""
+        """Store the values of small integer tensors."""
         for tensor, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
             if not isinstance(value, Tensor) or value.is_meta or value.is_floating_point():
                 continue
@@ -68,7 +67,7 @@ class ConcreteValues:
                 self.put(tensor, value)
 
     def num_nonzero(self, tensor: Tensor) -> int | None:
-        """Return the number of nonzero elements, or ``None`` if the values are not known."""
+        """Return the number of nonzero elements, or ``None`` if the values are unknown."""
         value = self.get(tensor)
         if value is None:
             return None

@@ -494,7 +494,7 @@ def test_whoever_watches_inside_balanced_is_told():
     model = network()
     inner = torch.optim.SGD(nero.param_groups(model), lr=0.1)
     nero.Balanced(inner)
-    with pytest.warns(UserWarning, match="attach to Balanced"):
+    with pytest.warns(UserWarning, match="attach the monitor to Balanced"):
         TurningMonitor(inner, model)
 
 

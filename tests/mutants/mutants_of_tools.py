@@ -99,14 +99,14 @@ MUTANTS = [
     Mutant(
         "monitor-rounding-is-not-far",
         WATCH + "monitor.py",
-        "max(TOO_FAR_LR * each.lr, torch.finfo(each.param.dtype).eps)",
-        "TOO_FAR_LR * each.lr",
+        "max(TOO_FAR_LR * layer.lr, torch.finfo(layer.param.dtype).eps)",
+        "TOO_FAR_LR * layer.lr",
         monitor("rounding_at_a_tiny"),
     ),
     Mutant(
         "monitor-failed-step",
         WATCH + "monitor.py",
-        "self._before = []  # of a step that has failed",
+        "self._before = []  # drops the copies of a failed step",
         "pass",
         monitor("fails_leaves"),
     ),
@@ -153,8 +153,8 @@ MUTANTS = [
     Mutant(
         "summary-drift",
         WATCH + "summary.py",
-        "(math.sqrt(each.neurons.fan_in) * new)",
-        "(each.neurons.fan_in * new)",
+        "(math.sqrt(layer.neurons.fan_in) * new)",
+        "(layer.neurons.fan_in * new)",
         SUMMARY,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Read-only observers: by which angles neurons turn, and whether they are balanced.
+"""Read-only observers: how far neurons turn, and whether they are balanced.
 
 >>> from nero.diagnostics import TurningMonitor
 >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))

@@ -1,7 +1,7 @@
-"""By which angle neurons turned: without cancellation, in float64, one block of rows at a time.
+"""The angles by which neurons turned: without cancellation, in float64, one block of rows at a time.
 
-``arccos`` of a normalized dot product loses half of the digits of small angles, and small angles are what
-training is made of: at 1e-8 nothing of them is left. Kahan's formula loses none. For vectors of equal norm,
+``arccos`` of a normalized dot product loses half the digits of small angles, the usual case in training,
+and all of them at 1e-8. Kahan's formula loses none. For vectors of equal norm,
 
     angle = 2 * atan2(|u - v|, |u + v|)
 """
@@ -19,14 +19,14 @@ _BLOCK = 2**17  # numbers; a few such blocks of float64 stay in a CPU's cache
 
 
 class NeuronTurns(NamedTuple):
-    """What a step did to every neuron of a parameter: vectors of one number per neuron.
+    """What a step did to a parameter's neurons: vectors with one number per neuron.
 
-    Where ranks share neurons, all but ``angle`` are sums of what each rank holds; `with_shared_angles`
-    finds the angle from them.
+    If the fan-in is sharded, ranks hold partial sums of all fields except ``angle``, which
+    `with_shared_angles` computes from the totals.
     """
 
     present: Tensor
-    """One; where ranks pad what they send, zero marks what is not a neuron."""
+    """One for a neuron, zero for padding."""
     old_sq: Tensor
     """Sum of w^2 before the step."""
     new_sq: Tensor
@@ -38,22 +38,22 @@ class NeuronTurns(NamedTuple):
     new_sum: Tensor
     """Sum of w after the step."""
     angle: Tensor
-    """In radians; NaN where there is none, because the neuron is zero or not finite."""
+    """In radians; NaN if the neuron is zero or not finite."""
     grad_size: Tensor
-    """Zero where the gradient is, and not finite where it is not; otherwise without meaning."""
+    """Only says whether the gradient is zero and whether it is finite."""
     target: Tensor
-    """The norm that the neuron should have; NaN if any will do."""
+    """The norm that the neuron should have; NaN if its norm is free."""
 
 
 def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]) -> Tensor:
     """Compute the angle between every neuron before and after a step, in radians.
 
-    Exact to rounding for all angles, down to the smallest (Kahan's formula, in float64). A change of
-    length alone is not a turn.
+    Exact to rounding for all angles, down to the smallest (Kahan's formula, in float64). Rescaling a neuron
+    does not turn it.
 
     Args:
         before: weights, of any dtype.
-        after: weights of the same shape.
+        after: weights with the same shape.
         fan_in_dims: the dims that belong to one neuron.
 
     Returns:
@@ -73,7 +73,7 @@ def turning_angle(before: Tensor, after: Tensor, *, fan_in_dims: tuple[int, ...]
 
 
 def neuron_rows(tensor: Tensor, neurons: Neurons) -> Tensor:
-    """Return a parameter, or what a rank holds of one, as a matrix with one row per neuron."""
+    """Return a parameter, or a rank's shard of one, as a matrix with one row per neuron."""
     fan_in_dims, view = neurons.fan_in_dims, neurons.view(tensor)
     neuron_dims = [d for d in range(view.ndim) if d not in fan_in_dims]
     return view.permute(*neuron_dims, *fan_in_dims).flatten(0, len(neuron_dims) - 1).flatten(1)
@@ -84,8 +84,8 @@ def measure(
 ) -> NeuronTurns:
     """Compare the rows of a parameter before and after a step.
 
-    Works through blocks of rows, so that the float64 copies stay small. ``target`` is the norm that neurons
-    should have: of all, of each, or ``None`` if any will do.
+    Works on blocks of rows, so that the float64 copies stay small. ``target`` is the norm that neurons
+    should have: one number, one per neuron, or ``None`` if norms are free.
     """
     size = max(1, _BLOCK // max(before.shape[1], 1))
     blocks = zip(before.split(size), after.split(size), strict=True)
@@ -101,11 +101,11 @@ def measure(
 
 
 def with_shared_angles(sums: NeuronTurns) -> NeuronTurns:
-    """Find the angles of neurons that ranks share, from sums alone.
+    """Compute angles from the sums alone, for neurons whose fan-in is sharded.
 
     With d = w' - w the sine is sqrt(|w|^2 |d|^2 - (w.d)^2) and the cosine |w|^2 + w.d, both times |w| |w'|.
-    Where a step changes little but the length, the sine cancels: an angle is then known to about 1e-8 times
-    the relative change, and no better.
+    If a step changes little but the length, the sine cancels, and angles have an error of about 1e-8 times
+    the relative change.
     """
     sine = (sums.old_sq * sums.change_sq - sums.old_change.square()).clamp(min=0).sqrt()
     angle = torch.atan2(sine, sums.old_sq + sums.old_change)

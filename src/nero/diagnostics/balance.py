@@ -1,4 +1,4 @@
-"""Is a network balanced (Definition 2)? If not, which neurons are off, and by how much."""
+"""Check whether a network is balanced (Definition 2): which neurons are off, and by how much."""
 
 import math
 from dataclasses import dataclass
@@ -25,27 +25,27 @@ from nero.tables import aligned
 
 COLUMNS = ("layer", "neurons", "off", "off mean", "off norm", "constraint", "which")
 _MAX_SHOWN = 4
-_CONSTANT = 1e-12  # what rounding to float32 leaves of the square of a sine
+_CONSTANT = 1e-12  # a squared sine below this is float32 rounding
 
 
 @dataclass(frozen=True)
 class BalanceRow:
-    """The neurons of one parameter."""
+    """How balanced one parameter's neurons are."""
 
     name: str
     num_neurons: int
     constraint: str
     mean_drift: float | None
-    """Of the least centred neuron: |sum of w| / sqrt(fan-in) / |w|; ``None`` if its mean is free."""
+    """The largest |sum of w| / sqrt(fan-in) / |w| of a neuron; ``None`` if means are free."""
     norm_drift: float | None
-    """Of the neuron whose norm is off most, relative to what it should be; ``None`` if norms are free."""
+    """The largest relative error of a neuron's norm; ``None`` if norms are free."""
     tolerance: float
-    """Drifts up to here are rounding; the table shows them as 0."""
+    """Drifts up to this size are rounding errors; the table shows them as 0."""
     unbalanced: tuple[int, ...]
-    """Which neurons are off: their positions, counted along the dims that index neurons."""
+    """Positions of the neurons that are off, counted along the dims that index neurons."""
     without_direction: tuple[int, ...]
-    """Those among them that are zero, or constant where the mean must be zero. No projection can balance
-    them; Nero gives them a direction at their first gradient."""
+    """Those among them that are zero, or constant if the mean must be zero. No projection can balance them;
+    Nero gives them a direction at their first gradient."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one cell per column."""
@@ -67,7 +67,7 @@ class BalanceRow:
 
 @dataclass(frozen=True)
 class BalanceReport:
-    """What [`check_balance`][nero.diagnostics.check_balance] returns: print it, or ask `is_balanced`."""
+    """The result of [`check_balance`][nero.diagnostics.check_balance]: print it, or read `is_balanced`."""
 
     rows: tuple[BalanceRow, ...]
     explain: bool = True
@@ -75,11 +75,11 @@ class BalanceReport:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every neuron obeys its constraint, as well as its dtype can express."""
+        """Whether every neuron obeys its constraint up to rounding."""
         return not any(row.unbalanced for row in self.rows)
 
     def summary(self) -> str:
-        """Return one line that says whether, and if not how many neurons are off."""
+        """Return one line that says whether the network is balanced, or how many neurons are off."""
         total = sum(row.num_neurons for row in self.rows)
         off = sum(len(row.unbalanced) for row in self.rows)
         if not total:
@@ -107,13 +107,12 @@ def check_balance(
 ) -> BalanceReport:
     """Check whether every neuron is balanced; if not, report which are off and by how much.
 
-    Nothing is changed. With sharded parameters it gathers a few numbers per neuron, parameter by parameter:
-    call it on every rank.
+    Changes nothing. Sharded parameters need communication, a few numbers per neuron: call it on every rank.
 
     Args:
-        network: a model, or an optimizer of this package, which knows its own constraints and, for
-            ``constraint="initial"``, the norms that neurons started with.
-        constraint: where neurons should be; the constraints of Nero and Balanced take precedence.
+        network: a model, or one of this package's optimizers, which has its own constraints and, for
+            ``constraint="initial"``, the neurons' initial norms.
+        constraint: the constraint to check; those of Nero and Balanced take precedence.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
         explain: print as a table of layers, not as one line.
 
@@ -137,31 +136,31 @@ def check_balance(
             raise TypeError("overrides match parameter names: pass the model, not an optimizer")
         optimizer = innermost(network)
         has_constraints = isinstance(optimizer, Nero | Balanced)
-        found = watched_params(optimizer, constraint=None if has_constraints else constraint)
+        layers = watched_params(optimizer, constraint=None if has_constraints else constraint)
     elif not isinstance(network, nn.Module):
         raise TypeError(f"network must be a model or an optimizer, not {kind_of(network)}")
     else:
-        found = neurons_of_model(network, constraint=constraint, overrides=overrides)
-        found = [each for each in found if _has_weights(each)]
-        for each in found:
-            if each.constraint.radius == "initial":
+        layers = neurons_of_model(network, constraint=constraint, overrides=overrides)
+        layers = [layer for layer in layers if _has_weights(layer)]
+        for layer in layers:
+            if layer.constraint.radius == "initial":
                 raise ValueError(
-                    f'`{each.name}`: constraint "initial" names no norm to compare with; ask with the '
-                    "optimizer that knows the initial norms"
+                    f'`{layer.name}`: constraint "initial" names no norm to compare with; pass the '
+                    "optimizer, which has the initial norms"
                 )
     with torch.no_grad():
-        rows = tuple(_row(each, target_norms(optimizer, each)) for each in found)
+        rows = tuple(_row(layer, target_norms(optimizer, layer)) for layer in layers)
     return BalanceReport(rows, explain)
 
 
 def balance_(
     model: nn.Module, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
 ) -> BalanceReport:
-    """Balance every neuron of ``model``, in place, and return what is off even so.
+    """Balance every neuron of ``model`` in place, and report the neurons that are still off.
 
-    This is [`project_`][nero.project_], followed by `check_balance`. Neurons without a direction
-    (zero, or constant) stay as they are. Nero keeps what it trains balanced; repair a network
-    where something else moved its weights. The arguments are those of `check_balance`.
+    This is [`project_`][nero.project_] followed by `check_balance`, with the same arguments. Neurons
+    without a direction (zero or constant) stay unchanged. Nero keeps its weights balanced, so this is for
+    weights changed by something else.
 
     Example:
         >>> from nero.diagnostics import balance_
@@ -174,32 +173,32 @@ def balance_(
     return check_balance(model, constraint=constraint, overrides=overrides)
 
 
-def _has_weights(each: NamedNeurons) -> bool:
-    has_numbers = each.param.is_floating_point() and not each.param.is_meta
-    return not each.neurons.is_elementwise and has_numbers and bool(each.param.numel())
+def _has_weights(layer: NamedNeurons) -> bool:
+    has_numbers = layer.param.is_floating_point() and not layer.param.is_meta
+    return not layer.neurons.is_elementwise and has_numbers and bool(layer.param.numel())
 
 
-def _row(each: NamedNeurons, target: Tensor | float | None) -> BalanceRow:
-    centre, tolerance = each.sphere.centre, balance_tolerance(each.param.dtype)
-    total, norm = _total_and_norm(each)
-    # As nero.functional.is_balanced judges; NaN is never within a tolerance.
-    off_mean = total.abs() / math.sqrt(each.neurons.fan_in)
+def _row(layer: NamedNeurons, target: Tensor | float | None) -> BalanceRow:
+    centre, tolerance = layer.sphere.centre, balance_tolerance(layer.param.dtype)
+    total, norm = _total_and_norm(layer)
+    # The same criterion as nero.functional.is_balanced; NaN is never within the tolerance.
+    off_mean = total.abs() / math.sqrt(layer.neurons.fan_in)
     is_balanced = norm.isfinite()
     if centre:
         is_balanced &= off_mean <= tolerance * norm
     norm_drift = None
     if target is not None:
         if isinstance(target, Tensor):
-            target = _in_order(each, target.to(norm))
+            target = _in_order(layer, target.to(norm))
         norm_drift = (norm - target).abs() / target
         is_balanced &= norm_drift <= tolerance
     mean_drift = off_mean / norm  # the cosine of the angle to a constant
     is_constant = 1 - mean_drift.square() <= _CONSTANT
     has_no_direction = (norm == 0) | is_constant if centre else norm == 0
     return BalanceRow(
-        name=each.name,
-        num_neurons=each.neurons.num_neurons,
-        constraint=str(each.sphere),
+        name=layer.name,
+        num_neurons=layer.neurons.num_neurons,
+        constraint=str(layer.sphere),
         mean_drift=_largest(mean_drift) if centre else None,
         norm_drift=None if norm_drift is None else _largest(norm_drift),
         tolerance=tolerance,
@@ -208,29 +207,29 @@ def _row(each: NamedNeurons, target: Tensor | float | None) -> BalanceRow:
     )
 
 
-def _total_and_norm(each: NamedNeurons) -> tuple[Tensor, Tensor]:
-    """Return the sum and the norm of every neuron, in their order."""
-    rows = neuron_rows(to_local(each.param.detach()), each.neurons)
-    turns = measure(rows, rows, None)  # of a step that changes nothing
+def _total_and_norm(layer: NamedNeurons) -> tuple[Tensor, Tensor]:
+    """Return the sum and the norm of every neuron, in order."""
+    rows = neuron_rows(to_local(layer.param.detach()), layer.neurons)
+    turns = measure(rows, rows, None)  # as for a step that changes nothing
     total, norm_sq = turns.new_sum, turns.new_sq
-    if is_sharded(each.param):
+    if is_sharded(layer.param):
         from nero.distributed import fan_in_mesh_dims
         from nero.distributed.collectives import all_reduce
 
-        for mesh, mesh_dim in fan_in_mesh_dims(each.param, each.neurons):
+        for mesh, mesh_dim in fan_in_mesh_dims(layer.param, layer.neurons):
             total, norm_sq = all_reduce(torch.stack([total, norm_sq]), mesh, mesh_dim)
-    return _in_order(each, total), _in_order(each, norm_sq).sqrt()
+    return _in_order(layer, total), _in_order(layer, norm_sq).sqrt()
 
 
-def _in_order(each: NamedNeurons, mine: Tensor) -> Tensor:
-    """Return one number per neuron of the whole parameter, from those of this rank's neurons."""
-    if not is_sharded(each.param):
-        return mine
+def _in_order(layer: NamedNeurons, values: Tensor) -> Tensor:
+    """Gather one number per neuron of the full parameter from this rank's."""
+    if not is_sharded(layer.param):
+        return values
     from nero.distributed import per_neuron
 
-    zeros = per_neuron(each.param, each.neurons, dtype=mine.dtype, device=mine.device)  # type: ignore[arg-type]
-    local = mine.reshape(zeros.to_local().shape)
-    gathered: Tensor = per_neuron(each.param, each.neurons, local).full_tensor()  # type: ignore[arg-type]
+    zeros = per_neuron(layer.param, layer.neurons, dtype=values.dtype, device=values.device)  # type: ignore[arg-type]
+    local = values.reshape(zeros.to_local().shape)
+    gathered: Tensor = per_neuron(layer.param, layer.neurons, local).full_tensor()  # type: ignore[arg-type]
     return gathered.flatten()
 
 

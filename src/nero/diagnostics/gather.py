@@ -1,10 +1,10 @@
-"""The one communication of a report: numbers of neurons that lie on other ranks, or on several.
+"""Gather the numbers of sharded neurons, with one all-reduce per process group.
 
 The order of numbers does not matter to their distribution. So ranks that hold different neurons of a
-parameter write them into different places of one buffer, ranks that share neurons write into the same
-place, and an all-reduce completes both: for all parameters at once, one per process group.
+parameter write to different slots of one buffer, ranks that hold parts of the same neurons write to the
+same slot, and one all-reduce completes both, for all parameters at once.
 
-Imported only where parameters are sharded.
+Imported only if parameters are sharded.
 """
 
 import math
@@ -25,59 +25,56 @@ def gather(
     turns: Sequence[tuple[NamedNeurons, NeuronTurns]],
     counts: Sequence[tuple[NamedNeurons, Tensor]],
 ) -> tuple[list[tuple[NamedNeurons, NeuronTurns]], list[tuple[NamedNeurons, Tensor]]]:
-    """Complete numbers that are split over ranks; all ranks bring the same parameters in the same order.
+    """Complete numbers that are split over ranks; all ranks pass the same parameters in the same order.
 
-    The neurons come back in an order of their own, with gaps where ``present`` is zero.
+    The neurons come back in any order, with padding where ``present`` is zero.
     """
-    buffers = [_placed(each, mine).flatten() for each, mine in turns]
-    for each, count in counts:
-        mine = count if _speaks_for_shared(each) else torch.zeros_like(count)
-        buffers.append(mine.reshape(1).to(torch.float64))
-    params = [each for each, _ in [*turns, *counts]]
-    summed = all_reduce_flat(buffers, [_cutting(each.param) for each in params])
+    buffers = [_slotted(layer, local).flatten() for layer, local in turns]
+    for layer, count in counts:
+        local = count if _is_first_of_shared(layer) else torch.zeros_like(count)
+        buffers.append(local.reshape(1).to(torch.float64))
+    params = [layer.param for layer, _ in [*turns, *counts]]
+    summed = all_reduce_flat(buffers, [_mesh_dims(param) for param in params])
     complete = []
-    for (each, _), buffer in zip(turns, summed, strict=False):
+    for (layer, _), buffer in zip(turns, summed, strict=False):
         all_turns = NeuronTurns._make(buffer.view(len(NeuronTurns._fields), -1))
-        complete.append((each, with_shared_angles(all_turns) if _sharing(each) else all_turns))
+        is_shared = bool(fan_in_mesh_dims(layer.param, layer.neurons))
+        complete.append((layer, with_shared_angles(all_turns) if is_shared else all_turns))
     totals = summed[len(turns) :]
-    return complete, [(each, total) for (each, _), total in zip(counts, totals, strict=True)]
+    return complete, [(layer, total) for (layer, _), total in zip(counts, totals, strict=True)]
 
 
-def _placed(each: NamedNeurons, mine: NeuronTurns) -> Tensor:
-    """Return a buffer with room for all neurons, and this rank's in their place."""
-    param, neurons = each.param, each.neurons
+def _slotted(layer: NamedNeurons, local: NeuronTurns) -> Tensor:
+    """Return a buffer with a slot per shard, zero except for this rank's slot."""
+    param, neurons = layer.param, layer.neurons
     if not isinstance(param, DTensor):
-        return torch.stack(mine)
-    zeros = torch.zeros_like(mine.present)
-    if not _speaks_for_shared(each):  # what is not a sum counts once
-        mine = mine._replace(present=zeros, target=zeros)
-    if _sharing(each):
-        mine = mine._replace(angle=zeros)  # the angle of a part has no meaning
+        return torch.stack(local)
+    zeros = torch.zeros_like(local.present)
+    if not _is_first_of_shared(layer):  # fields that are not sums must count once
+        local = local._replace(present=zeros, target=zeros)
+    if fan_in_mesh_dims(param, neurons):
+        local = local._replace(angle=zeros)  # the angle of a part has no meaning
     mesh = param.device_mesh
-    parts = dict.fromkeys(neurons.neuron_dims or (), 1)
-    place = 0
+    num_shards = dict.fromkeys(neurons.neuron_dims or (), 1)
+    slot = 0
     for mesh_dim, placement in enumerate(param.placements):
         dim = sharded_dim(placement, param.ndim)
-        if dim in parts:
-            parts[dim] *= mesh.size(mesh_dim)
-            place = place * mesh.size(mesh_dim) + mesh.get_local_rank(mesh_dim)
-    room = neurons.num_groups * math.prod(-(-param.shape[d] // n) for d, n in parts.items())
-    columns = torch.stack(mine)
-    buffer = columns.new_zeros(len(mine), math.prod(parts.values()), room)
-    buffer[:, place, : columns.shape[1]] = columns
+        if dim in num_shards:
+            num_shards[dim] *= mesh.size(mesh_dim)
+            slot = slot * mesh.size(mesh_dim) + mesh.get_local_rank(mesh_dim)
+    size = neurons.num_groups * math.prod(-(-param.shape[d] // n) for d, n in num_shards.items())
+    columns = torch.stack(local)
+    buffer = columns.new_zeros(len(local), math.prod(num_shards.values()), size)
+    buffer[:, slot, : columns.shape[1]] = columns
     return buffer
 
 
-def _cutting(param: Tensor) -> list[MeshDim]:
-    """Return the mesh dims that cut a parameter, whichever way."""
+def _mesh_dims(param: Tensor) -> list[MeshDim]:
+    """Return the mesh dims of more than one rank over which a parameter is sharded."""
     return [(mesh, dim) for mesh, dim in sharded_mesh_dims(param) if mesh.size(dim) > 1]
 
 
-def _sharing(each: NamedNeurons) -> tuple[MeshDim, ...]:
-    """Return the mesh dims over which ranks share neurons."""
-    return fan_in_mesh_dims(each.param, each.neurons)
-
-
-def _speaks_for_shared(each: NamedNeurons) -> bool:
-    """Tell whether this rank speaks for those with which it shares neurons."""
-    return all(mesh.get_local_rank(dim) == 0 for mesh, dim in _sharing(each))
+def _is_first_of_shared(layer: NamedNeurons) -> bool:
+    """Whether this rank is the first of those that hold parts of the same neurons."""
+    mesh_dims = fan_in_mesh_dims(layer.param, layer.neurons)
+    return all(mesh.get_local_rank(dim) == 0 for mesh, dim in mesh_dims)

@@ -1,4 +1,4 @@
-"""Sample some steps of an optimizer, and report to sinks how far neurons turned."""
+"""Sample some optimizer steps, and report to sinks how far neurons turned."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,38 +29,37 @@ from nero.functional import Sphere, balance_tolerance
 from nero.optim import Balanced, Nero
 
 TOO_FAR_RAD = 0.3
-"""About 17 degrees: at any learning rate, far for one step."""
+"""About 17 degrees: far for one step at any learning rate."""
 TOO_FAR_LR = 10.0
-"""Nero's learning rate is an angle: this many times it is far."""
+"""Nero's learning rate is an angle; this multiple of it is far."""
 
 
 class TurningMonitor(AbstractContextManager["TurningMonitor"]):
-    """Watch by which angles an optimizer turns neurons; change nothing.
+    """Measure by which angles an optimizer turns neurons, without changing anything.
 
-    It attaches to any torch optimizer. At a sampled step it keeps a copy of the weights of the sampled
-    layers, compares them afterwards, writes a report to every sink, and forgets the copy. At all other
-    steps it only counts.
+    Works with any torch optimizer. At a sampled step it copies the weights of the sampled layers, compares
+    them after the step, writes a report to every sink, and frees the copy. At all other steps it only
+    counts.
 
-    Parameters that are sharded (FSDP2, tensor parallel) are compared where they are. Then the ranks add up
-    one small buffer per process group, and all have the same report. Every rank needs a monitor.
+    Sharded parameters (FSDP2, tensor parallel) are compared in place. The ranks then all-reduce one small
+    buffer per process group, so all of them have the same report. Every rank needs a monitor.
 
     Args:
-        optimizer: any torch optimizer; `Balanced` rather than the one within it. Neurons are those that
-            the optimizer knows, if it is one of this package or has groups from
-            [`param_groups`][nero.param_groups]; otherwise they are found from ``model``, and without one
-            from shapes.
-        model: the model, for names, order and layouts. Needless with an optimizer that was given the model.
-        every: sample the first step, and every so many steps after it.
-        max_layers: how many layers to sample at once, in turn; ``None`` for all. Bounds the memory and the
-            time that a sampled step takes.
-        too_far: count the neurons that turn by more than this angle. By default 0.3 rad, or ten times the
-            learning rate if the optimizer is Nero and that is less, but no less than the dtype's eps.
-        constraint: measure the drift from here; by default from where the optimizer holds its neurons.
+        optimizer: any torch optimizer; pass `Balanced` rather than the optimizer inside it. Layouts come
+            from the optimizer if it belongs to this package or has groups from
+            [`param_groups`][nero.param_groups], else from ``model``, else from shapes.
+        model: the model, for names, order and layouts. Not needed if the optimizer was built from it.
+        every: sample the first step, and then every this many steps.
+        max_layers: how many layers to sample at once, in rotation; ``None`` for all. Bounds the memory and
+            time of a sampled step.
+        too_far: count the neurons that turn by more than this angle. The default is 0.3 rad; for Nero it is
+            ten times the learning rate if that is less, but at least the dtype's eps.
+        constraint: measure drift from this constraint; by default from the optimizer's own.
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
-        every_rank: write to sinks on every rank of a distributed run, not on rank 0 alone.
-        on_error: what to do when a sink raises. ``"warn"`` warns once, gives that sink no more reports, and
-            training goes on; ``"raise"`` lets the error out of ``optimizer.step()``, which has moved the
-            weights already.
+        every_rank: write to sinks on every rank of a distributed run, not only on rank 0.
+        on_error: what to do when a sink raises. ``"warn"`` warns once, sends that sink no more reports, and
+            lets training continue; ``"raise"`` lets the error out of ``optimizer.step()``, which has
+            already moved the weights.
 
     Example:
         >>> from nero.diagnostics import TurningMonitor
@@ -119,17 +118,17 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         """The number of steps seen."""
         self.last_report: TurningReport | None = None
         """Of the last sampled step."""
-        self._position = 0  # of the layer that is next in turn
+        self._position = 0  # of the layer to sample next
         self._before: list[tuple[NamedNeurons, Tensor]] = []
         self._failed_sinks: set[int] = set()  # by identity
         if hasattr(self.optimizer, "_is_balanced") and not isinstance(self.optimizer, Balanced):
             warn_user(
                 "this optimizer is inside Balanced, which projects the weights after each of its steps: "
-                "attach to Balanced, to see where they end"
+                "attach the monitor to Balanced, to measure the projected weights"
             )
         if not self._watched():
             warn_user("this optimizer has no parameter with neurons to watch; pass the model too")
-        # A compiled step must not compile the monitor with it.
+        # Compiling a step must not compile the monitor with it.
         before, after = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._hooks = [
             self.optimizer.register_step_pre_hook(before),
@@ -143,7 +142,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self._hooks, self._before = [], []
 
     def close(self) -> None:
-        """Detach, and close those sinks that can be closed."""
+        """Detach, and close the sinks that have ``close``."""
         self.detach()
         for sink in self.sinks:
             if hasattr(sink, "close"):
@@ -153,40 +152,40 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs in order to sample the same steps and layers."""
+        """Return the state that a resumed run needs to sample the same steps and layers."""
         return {"step": self.step, "position": self._position}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on as the monitor that was saved would have."""
+        """Continue where the saved monitor stopped."""
         if not isinstance(state_dict, Mapping) or not {"step", "position"} <= state_dict.keys():
             raise ValueError(
-                "this state_dict is not that of a monitor, which has step and position: pass what "
-                "monitor.state_dict() returned"
+                "this state_dict is not that of a monitor, which has step and position: pass the result "
+                "of monitor.state_dict()"
             )
         self.step, self._position = (
             whole_number(key, state_dict[key], smallest=0) for key in ("step", "position")
         )
 
     def _watched(self) -> list[NamedNeurons]:
-        # Anew each time: parameters are added, frozen and swapped while a model trains.
+        # Recomputed each time: parameters may be added, frozen or swapped during training.
         return watched_params(self.optimizer, self.model, self.constraint)
 
-    def _in_turn(self) -> list[NamedNeurons]:
+    def _next_layers(self) -> list[NamedNeurons]:
         watched = self._watched()
         if self.max_layers is None or self.max_layers >= len(watched):
             return watched
         start = self._position % len(watched)
         self._position = (start + self.max_layers) % len(watched)
         chosen = {(start + i) % len(watched) for i in range(self.max_layers)}
-        return [each for i, each in enumerate(watched) if i in chosen]
+        return [layer for i, layer in enumerate(watched) if i in chosen]
 
     @torch.no_grad()
     def _before_step(self, *_: Any) -> None:
-        self._before = []  # of a step that has failed
+        self._before = []  # drops the copies of a failed step
         if self.step % self.every == 0:
             self._before = [
-                (each, _rows(each).clone(memory_format=torch.contiguous_format))
-                for each in self._in_turn()
+                (layer, _rows(layer).clone(memory_format=torch.contiguous_format))
+                for layer in self._next_layers()
             ]
         self.step += 1
 
@@ -207,61 +206,61 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         except Exception as error:
             if self.on_error == "raise":
                 raise
-            is_known, name = id(sink) in self._failed_sinks, type(sink).__name__
+            is_new = id(sink) not in self._failed_sinks
             self._failed_sinks.add(id(sink))
-            if not is_known:
+            if is_new:
                 warn_user(
-                    f"the sink {name} raised {error!r}: it gets no more reports, and training goes on; "
-                    'set on_error="raise" to stop instead'
+                    f"the sink {type(sink).__name__} raised {error!r}: it gets no more reports, and "
+                    'training continues; set on_error="raise" to stop instead'
                 )
 
     def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:
         turns: list[tuple[NamedNeurons, NeuronTurns]] = []
         while pairs:  # a copy is freed as soon as it is measured
-            each, before = pairs.pop(0)
-            grad = gradient_of(each)
-            grad_rows = None if grad is None else neuron_rows(grad, each.neurons)
-            target = target_norms(self.optimizer, each)
-            turns.append((each, measure(before, _rows(each), grad_rows, target)))
+            layer, before = pairs.pop(0)
+            grad = gradient_of(layer)
+            grad_rows = None if grad is None else neuron_rows(grad, layer.neurons)
+            target = target_norms(self.optimizer, layer)
+            turns.append((layer, measure(before, _rows(layer), grad_rows, target)))
         counts = skipped_counts(self.optimizer)
-        if any(is_sharded(each.param) for each, _ in [*turns, *counts]):
+        if any(is_sharded(layer.param) for layer, _ in [*turns, *counts]):
             from nero.diagnostics.gather import gather
 
             turns, counts = gather(turns, counts)
         summaries = [
-            summarize(measured, each, too_far=self._too_far(each)) for each, measured in turns
+            summarize(measured, layer, too_far=self._too_far(layer)) for layer, measured in turns
         ]
-        # Everything so far is on its way on the device; here we wait for it.
-        totals = {each.param: count for each, count in counts}
+        # The one synchronization with the device.
+        totals = {layer.param: count for layer, count in counts}
         *layers, read_totals = read_all([*summaries, totals])
         skipped = {param: int(total) for param, (total,) in read_totals.items()}
         reports = (
             read_summary(
                 numbers,
-                name=each.name,
-                num_neurons=each.neurons.num_neurons,
-                fan_in=each.neurons.fan_in,
-                lr=each.lr,
+                name=layer.name,
+                num_neurons=layer.neurons.num_neurons,
+                fan_in=layer.neurons.fan_in,
+                lr=layer.lr,
                 lr_is_angle=isinstance(self.optimizer, Nero),
-                too_far=self._too_far(each),
-                num_skipped=skipped.get(each.param),
-                tolerance=balance_tolerance(each.param.dtype),
+                too_far=self._too_far(layer),
+                num_skipped=skipped.get(layer.param),
+                tolerance=balance_tolerance(layer.param.dtype),
             )
-            for (each, _), numbers in zip(turns, layers, strict=True)
+            for (layer, _), numbers in zip(turns, layers, strict=True)
         )
         return TurningReport(self.step, tuple(reports), sum(skipped.values()) if skipped else None)
 
-    def _too_far(self, each: NamedNeurons) -> float:
+    def _too_far(self, layer: NamedNeurons) -> float:
         if self.too_far is not None:
             return self.too_far
         if not isinstance(self.optimizer, Nero):
             return TOO_FAR_RAD
-        # Rounding alone may turn a neuron by eps: at a tiny rate, that is harmless.
-        return min(TOO_FAR_RAD, max(TOO_FAR_LR * each.lr, torch.finfo(each.param.dtype).eps))
+        # Rounding alone may turn a neuron by eps, which is harmless at a tiny learning rate.
+        return min(TOO_FAR_RAD, max(TOO_FAR_LR * layer.lr, torch.finfo(layer.param.dtype).eps))
 
 
-def _rows(each: NamedNeurons) -> Tensor:
-    return neuron_rows(to_local(each.param.detach()), each.neurons)
+def _rows(layer: NamedNeurons) -> Tensor:
+    return neuron_rows(to_local(layer.param.detach()), layer.neurons)
 
 
 def _is_first_rank() -> bool:

@@ -1,4 +1,4 @@
-"""Parameters with their neurons, of a model or an optimizer, as diagnostics and theory hold them."""
+"""Parameters with their neurons, from a model or an optimizer, for diagnostics and theory."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,47 +21,47 @@ from nero.optim.checkpoint import INITIAL_NORMS
 
 @dataclass(frozen=True, eq=False)
 class NamedNeurons:
-    """A parameter, its name, its neurons, and where they should live."""
+    """A parameter, its name, its neurons and their constraint."""
 
     name: str
     param: Tensor
     neurons: Neurons
     constraint: Sphere
-    """As given."""
+    """As given by the user."""
     group: Mapping[str, Any] = field(default_factory=dict)
-    """The options of its param group."""
+    """Its param group's options."""
     index: int = 0
     """Position in its group."""
 
     @property
     def sphere(self) -> Sphere:
-        """What neurons of this fan-in can obey of the constraint."""
+        """The part of the constraint that neurons of this fan-in can obey."""
         return self.constraint.for_fan_in(self.neurons.fan_in)
 
     @property
     def lr(self) -> float:
-        """The learning rate of its group, or NaN; waits for the device if that is a tensor."""
-        lr = self.group.get("lr")  # some optimizers find their own, and have None here
+        """Its group's learning rate, or NaN; waits for the device if that is a tensor."""
+        lr = self.group.get("lr")  # None for optimizers that choose their own
         return math.nan if lr is None else float(lr)
 
 
 def neurons_of_model(
     model: nn.Module, *, constraint: Sphere | str = BALANCED, overrides: Overrides = ()
 ) -> list[NamedNeurons]:
-    """Return all parameters of a model in their order, elementwise ones included."""
+    """Return all parameters of a model in order, including elementwise ones."""
     return [
         NamedNeurons(
-            found.name,
-            found.param,
-            found.layout.at(found.param.shape),
+            named.name,
+            named.param,
+            named.layout.at(named.param.shape),
             as_constraint(options.get("constraint", constraint)),
         )
-        for found, _, options in resolve(model, overrides)
+        for named, _, options in resolve(model, overrides)
     ]
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer whose hooks run: trainers wrap the one that they are given."""
+    """Return the optimizer whose hooks run; trainers may wrap it."""
     while not isinstance(optimizer, Balanced):
         wrapped = getattr(optimizer, "optimizer", None)
         if not isinstance(wrapped, Optimizer):
@@ -73,14 +73,13 @@ def innermost(optimizer: Optimizer) -> Optimizer:
 def watched_params(
     optimizer: Optimizer, model: nn.Module | None = None, constraint: Sphere | str | None = None
 ) -> list[NamedNeurons]:
-    """Find the parameters that have neurons and can be trained, in the order of ``model`` if it is given.
+    """Return the trainable parameters with neurons, in the order of ``model`` if it is given.
 
-    Layouts are those of the optimizer, where it has any; then those of the modules; then those that shapes
-    suggest. Complex parameters are left out: they have other angles. The constraint is by default what the
-    optimizer makes neurons obey.
+    Layouts come from the optimizer if it has any, else from modules, else from shapes. Complex parameters
+    are left out, since their angles mean something else. The default constraint is the optimizer's own.
     """
-    by_module = {found.param: found for found in infer_layouts(model)} if model is not None else {}
-    found = []
+    by_module = {named.param: named for named in infer_layouts(model)} if model is not None else {}
+    layers = []
     for param, group, index, name in _members(optimizer):
         has_weights = param.numel() and not param.is_meta and param.is_floating_point()
         if not has_weights or not param.requires_grad:
@@ -99,53 +98,53 @@ def watched_params(
             from nero.distributed import check_placements
 
             check_placements(param, neurons, f"`{name}`")  # type: ignore[arg-type]
-        found.append(NamedNeurons(name, param, neurons, as_constraint(sphere), group, index))
+        layers.append(NamedNeurons(name, param, neurons, as_constraint(sphere), group, index))
     order = {param: index for index, param in enumerate(by_module)}
-    return sorted(found, key=lambda each: order.get(each.param, len(order)))  # type: ignore[call-overload]
+    return sorted(layers, key=lambda layer: order.get(layer.param, len(order)))  # type: ignore[call-overload]
 
 
-def target_norms(optimizer: Optimizer | None, each: NamedNeurons) -> Tensor | float | None:
-    """Return the norm that neurons should have: a number, one per neuron of this rank, or ``None``."""
-    if not isinstance(each.sphere.radius, str):
-        return each.sphere.radius
+def target_norms(optimizer: Optimizer | None, layer: NamedNeurons) -> Tensor | float | None:
+    """Return the norm neurons should have: one number, one per neuron of this rank, or ``None``."""
+    if not isinstance(layer.sphere.radius, str):
+        return layer.sphere.radius
     norms = None
     if isinstance(optimizer, Balanced):
-        known = each.group.get(INITIAL_NORMS)
-        norms = known[each.index] if known else None
+        initial_norms = layer.group.get(INITIAL_NORMS)
+        norms = initial_norms[layer.index] if initial_norms else None
     elif optimizer is not None:
-        norms = optimizer.state.get(each.param, {}).get("radius")
+        norms = optimizer.state.get(layer.param, {}).get("radius")
     if norms is None:
         return None
-    if is_sharded(norms) and each.neurons.num_groups == 1:
-        # Torch replicates some of them. Keeping this rank's part communicates nothing.
+    if is_sharded(norms) and layer.neurons.num_groups == 1:
+        # Torch replicates some of them. Taking this rank's part needs no communication.
         from nero.distributed import per_neuron
 
-        mine = per_neuron(each.param, each.neurons, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
-        norms = norms.redistribute(mine.device_mesh, mine.placements)
+        local = per_neuron(layer.param, layer.neurons, dtype=norms.dtype, device=norms.device)  # type: ignore[arg-type]
+        norms = norms.redistribute(local.device_mesh, local.placements)
     return to_local(norms).flatten()
 
 
 def skipped_counts(optimizer: Optimizer) -> list[tuple[NamedNeurons, Tensor]]:
-    """Return how many updates Nero has skipped, per parameter; nothing, for another optimizer."""
-    found = []
+    """Return how many updates Nero has skipped, per parameter; empty for other optimizers."""
+    counts = []
     for param, group, index, name in _members(optimizer) if isinstance(optimizer, Nero) else ():
         count = optimizer.state.get(param, {}).get("num_skipped")
         if count is not None:
             neurons = neurons_from_options(group, param.shape)
             constraint = as_constraint(group["constraint"])
-            found.append((NamedNeurons(name, param, neurons, constraint, group, index), count))
-    return found
+            counts.append((NamedNeurons(name, param, neurons, constraint, group, index), count))
+    return counts
 
 
-def gradient_of(each: NamedNeurons) -> Tensor | None:
-    """Return what this rank holds of the gradient."""
-    grad = each.param.grad
+def gradient_of(layer: NamedNeurons) -> Tensor | None:
+    """Return this rank's part of the gradient."""
+    grad = layer.param.grad
     if grad is None:
         return None
-    if is_sharded(each.param):
+    if is_sharded(layer.param):
         from nero.distributed import local_pair
 
-        return local_pair(each.param, grad, f"`{each.name}`")[1]
+        return local_pair(layer.param, grad, f"`{layer.name}`")[1]
     return grad if grad.layout == torch.strided else grad.to_dense()
 
 
@@ -158,7 +157,7 @@ def _members(optimizer: Optimizer) -> Iterator[tuple[Tensor, dict[str, Any], int
 
 
 def _has_layouts(optimizer: Optimizer, group: dict[str, Any]) -> bool:
-    # Ours go by shape where a group says nothing: what they turn is what is watched.
+    # Our optimizers infer layouts from shapes if a group has none, so use the same here.
     if isinstance(optimizer, Balanced | RelativeOptimizer):
         return True
     return any(group.get(key) is not None for key in LAYOUT_KEYS)

@@ -1,4 +1,4 @@
-"""What a sampled step did to neurons: plain values that print as a table, and as sentences."""
+"""What a sampled step did to neurons: plain values that print as a table and as sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ COLUMNS = (
     *("still", "no grad", "too far", "off mean", "off norm"),
 )
 HARDLY_RAD = 1e-6
-"""At this angle per step, a neuron needs a million steps for a radian, if it never turns back."""
-_MAX_ALIKE = 3
+"""At this angle per step, a neuron takes at least a million steps to turn by one radian."""
+_MAX_SIMILAR = 3
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """One number per neuron, summarized. NaN where there is no neuron to summarize."""
+    """Summary statistics of one number per neuron; NaN if no neuron has one."""
 
     num: int
-    """How many neurons have such a number: zero and non-finite ones have no angle."""
+    """The number of neurons with a value: zero and non-finite ones have no angle."""
     mean: float
     min: float
     max: float
     quantiles: tuple[float, ...]
     """At 5, 25, 50, 75 and 95 percent: ``Distribution.SHARES``."""
     histogram: tuple[int, ...]
-    """Counts between neighbors of ``Distribution.EDGES``, which are a quarter of a decade apart. Zeros
-    are in the first bin, and whatever lies beyond the last is in the last."""
+    """Counts between successive ``Distribution.EDGES``, a quarter of a decade apart. The first bin includes
+    zeros, and the last one everything beyond the last edge."""
 
     SHARES = QUANTILES
     EDGES = HISTOGRAM_EDGES
@@ -43,30 +43,29 @@ class Distribution:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What one step did to the neurons of one parameter."""
+    """What one step did to one parameter's neurons."""
 
     name: str
     num_neurons: int
     fan_in: int
     lr: float
     lr_is_angle: bool
-    """Whether the rate is the angle of a typical step, as Nero's is."""
+    """Whether the learning rate is the angle of a typical step, as for Nero."""
     too_far: float
-    """Turns beyond this angle are too far, in radians."""
+    """Turns beyond this angle, in radians, are counted as too far."""
     angle: Distribution
-    """By which angle each neuron turned, in radians."""
+    """The angle by which each neuron turned, in radians."""
     relative_change: Distribution
     """|dw| / |w| of each neuron (Definition 5)."""
     norm: Distribution
     """|w| of each neuron after the step."""
     layer_relative_change: float
-    """|dW| / |W| of all of them (Equation 2)."""
+    """|dW| / |W| of the whole layer (Equation 2)."""
     mean_drift: float | None
-    """How far the least centred neuron is off: |sum of w| / sqrt(fan-in) / |w|, the cosine of its angle to
-    a constant. ``None`` if nothing holds means at zero."""
+    """The largest |sum of w| / sqrt(fan-in) / |w| of a neuron, the cosine of its angle to a constant.
+    ``None`` if means are free."""
     norm_drift: float | None
-    """How far the norm of a neuron is off at most, relative to what it should be. ``None`` if nothing
-    holds it."""
+    """The largest relative error of a neuron's norm. ``None`` if norms are free."""
     num_still: int
     """Neurons that did not turn: an angle of exactly zero."""
     num_too_far: int
@@ -78,26 +77,23 @@ class LayerReport:
     num_nonfinite_grad: int
     """Neurons with NaN or inf in their gradient."""
     num_skipped: int | None
-    """Updates of this layer that Nero has skipped so far; ``None`` for an optimizer that does not count."""
+    """Updates of this layer that Nero has skipped so far; ``None`` for other optimizers."""
     tolerance: float
-    """Drifts up to here are rounding."""
+    """Drifts up to this size are rounding errors."""
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every neuron obeys its constraint, as well as its dtype can express.
-
-        A neuron that is zero or not finite does not.
-        """
+        """Whether every neuron obeys its constraint up to rounding; zero and non-finite ones do not."""
         return not self.num_undefined and self.drift <= self.tolerance
 
     @property
     def drift(self) -> float:
-        """The larger of both drifts; 0 if nothing holds the neurons."""
+        """The larger of both drifts; 0 without a constraint."""
         return max(self.mean_drift or 0.0, self.norm_drift or 0.0)
 
     @property
     def max_over_lr(self) -> float | None:
-        """The largest angle over the learning rate; ``None`` where that rate is not an angle, or zero."""
+        """The largest angle over the learning rate; ``None`` if that is zero or not an angle."""
         return self.angle.max / self.lr if self.lr_is_angle and self.lr > 0 else None
 
     def cells(self) -> tuple[str, ...]:
@@ -133,10 +129,10 @@ class TurningReport:
     """
 
     step: int
-    """The number of optimizer steps that the monitor has seen, this one included."""
+    """The number of optimizer steps seen by the monitor, including this one."""
     layers: tuple[LayerReport, ...]
     num_skipped: int | None
-    """All updates that Nero has skipped so far; ``None`` for an optimizer that does not count."""
+    """All updates that Nero has skipped so far; ``None`` for other optimizers."""
 
     def __getitem__(self, name: str) -> LayerReport:
         for layer in self.layers:
@@ -150,23 +146,23 @@ class TurningReport:
         return [layer.name for layer in self.layers]
 
     def findings(self) -> list[str]:
-        """Say in sentences what deserves attention; nothing, if nothing does.
+        """Return one sentence per problem that deserves attention.
 
-        Of many layers with the same problem, the worst is named.
+        If many layers have the same problem, only the worst is named.
         """
         sentences = []
         for check in _CHECKS:
-            found = [(check(layer), layer.name) for layer in self.layers]
-            alike = [(*problem, name) for problem, name in found if problem is not None]
+            results = [(check(layer), layer.name) for layer in self.layers]
+            problems = [(*problem, name) for problem, name in results if problem is not None]
             more = ""
-            if len(alike) > _MAX_ALIKE:
-                more = f"; less so in {len(alike) - 1:,} other layers"
-                alike = [max(alike, key=lambda each: each[0])]
-            sentences += [f"{name}: {sentence}{more}" for _, sentence, name in alike]
+            if len(problems) > _MAX_SIMILAR:
+                more = f"; less so in {len(problems) - 1:,} other layers"
+                problems = [max(problems, key=lambda problem: problem[0])]
+            sentences += [f"{name}: {sentence}{more}" for _, sentence, name in problems]
         return sentences
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON's types; what is not a finite number becomes ``None``."""
+        """Return the report as JSON types; numbers that are not finite become ``None``."""
         plain: dict[str, Any] = json_values(self)
         return plain
 
@@ -175,8 +171,8 @@ class TurningReport:
         return "\n".join([f"step {self.step:,}, angles in radians", table, *self.findings()])
 
 
-def read_summary(numbers: Mapping[str, Sequence[float]], **known: Any) -> LayerReport:
-    """Read what `summarize` has computed; ``known`` are the other fields of the report."""
+def read_summary(numbers: Mapping[str, Sequence[float]], **other_fields: Any) -> LayerReport:
+    """Make a report from the numbers computed by `summarize` and its other fields."""
     fields: dict[str, Any] = {}
     for name, values in numbers.items():
         if len(values) > 1:
@@ -189,18 +185,18 @@ def read_summary(numbers: Mapping[str, Sequence[float]], **known: Any) -> LayerR
         else:
             is_absent = name.endswith("_drift") and values[0] < 0
             fields[name] = None if is_absent else values[0]
-    return LayerReport(**fields, **known)
+    return LayerReport(**fields, **other_fields)
 
 
 def number(value: float | None, *, tolerance: float = 0.0) -> str:
-    """Return two digits of a number, or a dash; what is within the tolerance is a zero."""
+    """Format a number with two digits: a dash for NaN, 0 within the tolerance."""
     if value is None or value != value:
         return "-"
     return f"{0 if value <= tolerance else value:.2g}"
 
 
 _Check: TypeAlias = Callable[[LayerReport], tuple[float, str] | None]
-"""From a layer to how bad it is, compared with other layers, and a sentence; or to nothing."""
+"""Returns the severity of a layer's problem and a sentence, or ``None`` if it has no problem."""
 
 
 def _counted(field: str, what: str) -> _Check:
@@ -229,7 +225,7 @@ def _drift(layer: LayerReport) -> tuple[float, str] | None:
     return (layer.drift, sentence) if layer.drift > layer.tolerance else None
 
 
-_CHECKS = (  # in the order of their sentences
+_CHECKS = (  # in the order in which findings are listed
     _counted("num_nonfinite_grad", "had NaN or inf in their gradient"),
     _counted("num_undefined", "are zero or not finite"),
     _too_far,

@@ -1,4 +1,4 @@
-"""Where reports go: what a sink is, and the plainest one. nero-tools has others."""
+"""Where reports go: the sink protocol and a JSON Lines sink. nero-tools has others."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from nero.diagnostics.report import TurningReport
 
 @runtime_checkable
 class Sink(Protocol):
-    """Anything that takes reports: an object with ``write``.
+    """An object that takes reports: it has ``write``.
 
     If it also has ``close``, [`TurningMonitor.close`][nero.diagnostics.TurningMonitor] calls it.
 
@@ -59,13 +59,13 @@ class JsonLinesSink:
 
     def write(self, report: TurningReport) -> None:
         """Append a line."""
-        # Opened anew each time: a killed run loses nothing.
+        # Opened each time, so that a killed run loses nothing.
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(report.as_dict()) + "\n")
 
 
 def as_path(path: str | Path) -> Path:
-    """Read the path of a file."""
+    """Read a file path."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be that of a file, not {path!r}")
+        raise TypeError(f"path must be a file path, not {path!r}")
     return Path(path)

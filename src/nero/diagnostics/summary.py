@@ -1,4 +1,4 @@
-"""From one number per neuron to a few numbers per layer, on the device, so that a report waits once."""
+"""Reduce one number per neuron to a few per layer, on the device, so that a report synchronizes once."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,28 +12,28 @@ from nero.diagnostics.neurons import NamedNeurons
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of every distribution."""
-# A norm of one, and a first step of lr = 0.01, lie in the middle of a bin: no rounding moves them over.
+# A norm of one and a first step of lr = 0.01 lie in the middle of a bin, where rounding cannot move them.
 HISTOGRAM_EDGES = (0.0, *(10 ** (k / 8) for k in range(-65, 6, 2)))
 """Bounds of the histogram's bins: four per decade, from 1e-8 up to a half turn."""
 
 
-def summarize(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
-    """Summarize the neurons of one parameter, by field of `LayerReport`; `read_summary` reads it."""
-    # What is not a neuron becomes NaN, which counts nowhere: to leave it out would wait for the device.
+def summarize(turns: NeuronTurns, layer: NamedNeurons, *, too_far: float) -> dict[str, Tensor]:
+    """Summarize one parameter's neurons, by field of `LayerReport`, for `read_summary`."""
+    # Padding becomes NaN, which counts nowhere: removing it would wait for the device.
     is_neuron = turns.present > 0
     angle, old, new = (
         torch.where(is_neuron, values, torch.nan)
         for values in (turns.angle, turns.old_sq.sqrt(), turns.new_sq.sqrt())
     )
     relative = torch.where(old > 0, turns.change_sq.sqrt() / old, torch.nan)
-    mean_drift = turns.new_sum.abs() / (math.sqrt(each.neurons.fan_in) * new)
+    mean_drift = turns.new_sum.abs() / (math.sqrt(layer.neurons.fan_in) * new)
     angles, changes, norms = _distributions(torch.stack([angle, relative, new]))
     return {
         "angle": angles,
         "relative_change": changes,
         "norm": norms,
         "layer_relative_change": (turns.change_sq.sum() / turns.old_sq.sum()).sqrt(),  # Equation 2
-        "mean_drift": _largest(mean_drift) if each.sphere.centre else new.new_tensor(-1.0),
+        "mean_drift": _largest(mean_drift) if layer.sphere.centre else new.new_tensor(-1.0),
         "norm_drift": _largest((new / turns.target - 1).abs()),
         "num_still": (angle == 0).sum(),
         "num_too_far": (angle > too_far).sum(),
@@ -44,15 +44,15 @@ def summarize(turns: NeuronTurns, each: NamedNeurons, *, too_far: float) -> dict
 
 
 def read_all(summaries: Sequence[Mapping[Any, Tensor]]) -> list[dict[Any, list[float]]]:
-    """Return the numbers of tensors on one or several devices, which we wait for once per device."""
+    """Return the tensors as numbers, with one synchronization per device."""
     flat = [tensor.reshape(-1) for summary in summaries for tensor in summary.values()]
-    numbers = torch.cat([each.to(flat[0]) for each in flat]).cpu()
-    parts = iter(numbers.split([len(each) for each in flat]))
+    numbers = torch.cat([tensor.to(flat[0]) for tensor in flat]).cpu()
+    parts = iter(numbers.split([len(tensor) for tensor in flat]))
     return [{name: next(parts).tolist() for name in summary} for summary in summaries]
 
 
 def _distributions(values: Tensor) -> Tensor:
-    """Return number, mean, minimum, maximum, quantiles and histogram of what is finite, row by row."""
+    """Return count, mean, minimum, maximum, quantiles and histogram of each row's finite values."""
     is_finite = values.isfinite()
     num = is_finite.sum(1, keepdim=True)
     ordered = torch.where(is_finite, values, torch.inf).sort(1).values
@@ -60,15 +60,15 @@ def _distributions(values: Tensor) -> Tensor:
     positions = shares * (num - 1).clamp(min=0)
     low = ordered.gather(1, positions.floor().long())
     high = ordered.gather(1, positions.ceil().long())
-    # Of nothing at all, the quantiles are inf - inf, which is NaN.
+    # Without finite values, the quantiles are inf - inf, which is NaN.
     quantiles = low + (high - low) * (positions - positions.floor())
     edges = values.new_tensor(HISTOGRAM_EDGES).expand(len(values), -1).contiguous()
     below = torch.searchsorted(ordered, edges)
-    below[:, -1:] = num  # the last bin takes what lies beyond it, too
+    below[:, -1:] = num  # the last bin includes everything beyond it
     mean = torch.where(is_finite, values, 0.0).sum(1, keepdim=True) / num
     return torch.cat([num.to(mean), mean, quantiles, below.diff().to(mean)], dim=1)
 
 
 def _largest(values: Tensor) -> Tensor:
-    # A neuron that is zero or not finite, or has no norm to keep, drifts by NaN. Below zero means: none.
+    # The drift is NaN for neurons that are zero, not finite or without a target norm. -1 means none.
     return torch.where(values.isnan(), -1.0, values).amax()

@@ -54,7 +54,7 @@ FUNCTIONAL: list[WrongUse] = [
     (
         "nero_update(neurons=neurons(0).at((5, 6)))",
         ValueError,
-        "neurons must be those of weight's shape",
+        "neurons must fit weight's shape",
     ),
     ("nero_update(step=0)", ValueError, "step"),
     ("nero_update(step=-1)", ValueError, "step"),

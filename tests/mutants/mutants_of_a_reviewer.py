@@ -183,8 +183,8 @@ MUTANTS = [
     Mutant(
         "reviewed-presets-03",
         "src/nero/core/presets.py",
-        '        found.by_role.get(role or "", _NOTHING),\n        found.of_outputs if is_output else _NOTHING,\n        given,\n',
-        '        found.of_outputs if is_output else _NOTHING,\n        given,\n        found.by_role.get(role or "", _NOTHING),\n',
+        '        defaults.by_role.get(role or "", _NOTHING),\n        defaults.of_outputs if is_output else _NOTHING,\n        given,\n',
+        '        defaults.of_outputs if is_output else _NOTHING,\n        given,\n        defaults.by_role.get(role or "", _NOTHING),\n',
         OPTIONS,
     ),
     # After an old pickle is loaded, equal floats are other objects, so every option counts as chosen:

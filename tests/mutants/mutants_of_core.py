@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "spec-scale-of-finite-entries",
         SPEC,
-        "num_known = full_tensor(torch.isfinite(param).sum())",
-        "num_known = full_tensor(torch.ones_like(param).sum())",
+        "num_finite = full_tensor(torch.isfinite(param).sum())",
+        "num_finite = full_tensor(torch.ones_like(param).sum())",
         ("tests/rules/test_nonfinite.py::TestWeightsThatAreNotFinite", "-k", "plain"),
     ),
     Mutant(

@@ -1,5 +1,5 @@
-"""What everything rests on: layouts, constraints, the lists of options and state, and the update itself.
+"""The foundation of all other packages: layouts, constraints, the lists of options and state, the update.
 
-Knows tensors and nothing of modules. Of devices it knows which have no float64, and of ranks
-only how to find the local shard of a `DTensor`.
+Works on tensors and knows nothing of modules. A few functions look at a tensor's device to choose a
+precision or a block size, and `sharding` gets the local shard of a `DTensor`.
 """

@@ -1,4 +1,4 @@
-"""What functions of numbers and tensors refuse, and how they say which argument it was."""
+"""Checks of numbers and tensors, with messages that name the argument."""
 
 import sys
 from numbers import Real
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def real_number(name: str, value: Any) -> Any:
-    """Read a number that float64 can hold; the text of one, or a truth value, is none.
+    """Read a number that fits into float64; strings and bools are refused.
 
     Example:
         >>> from nero.core.arguments import real_number
@@ -29,7 +29,7 @@ def real_number(name: str, value: Any) -> Any:
 
 
 def whole_number(name: str, value: Any, *, smallest: int) -> int:
-    """Read an integer that is at least ``smallest``.
+    """Read an integer of at least ``smallest``.
 
     Example:
         >>> from nero.core.arguments import whole_number
@@ -49,13 +49,13 @@ def check_real(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} must be a tensor, not {_shown(tensor)}")
     if not tensor.is_floating_point():
         raise TypeError(
-            f"{name} is {tensor.dtype}; only real floating-point parameters can be turned: convert it, or "
+            f"{name} is {tensor.dtype}; only real floating-point parameters are supported: convert it, or "
             "leave it out"
         )
 
 
 def check_alike(**tensors: Any) -> None:
-    """Raise unless all are tensors of real numbers, and of one shape."""
+    """Raise unless all are real floating-point tensors of one shape."""
     (first, shape), *_ = ((name, getattr(tensor, "shape", ())) for name, tensor in tensors.items())
     for name, tensor in tensors.items():
         check_real(name, tensor)
@@ -66,7 +66,7 @@ def check_alike(**tensors: Any) -> None:
 
 
 def check_fan_in_dims(fan_in_dims: Any, ndim: int) -> None:
-    """Raise unless these are dims of a tensor that has ``ndim``; at least one, and none twice.
+    """Raise unless these are one or more different dims of a tensor with ``ndim`` dims.
 
     Example:
         >>> from nero.core.arguments import check_fan_in_dims
@@ -88,13 +88,7 @@ def check_fan_in_dims(fan_in_dims: Any, ndim: int) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """Return what messages call a value that should have been something else.
-
-    Example:
-        >>> from nero.core.arguments import kind_of
-        >>> kind_of(3), kind_of(nn.Linear)
-        ('int', 'the class Linear')
-    """
+    """Name a value's type for messages."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 

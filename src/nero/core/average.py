@@ -1,36 +1,36 @@
-r"""The running norm of a neuron's gradients: what a step is divided by.
+r"""The running norm of a neuron's gradients, by which a step is divided.
 
 ``norm="rms"`` is the paper's, a running mean square:
 
     v <- beta*v + (1-beta)*||g||^2 ;  corrected: v/(1-beta^t)        (Algorithm 1)
 
-It is kept as its root, the paper's $\bar g$, because squares of float32 gradients leave float32's range at
-norms of 1e-20 and 1e+20, and roots do not. A neuron that was idle has a small average, so its next gradient
-turns it by up to sqrt(1/(1-beta)) times the learning rate, 32 times at 0.999.
+The state is its root, the paper's $\bar g$, because squares of float32 gradients leave float32's range at
+norms of 1e-20 and 1e+20. An idle neuron has a small average, so its next gradient turns it by up to
+sqrt(1/(1-beta)) times the learning rate, 32 times at 0.999.
 
-``norm="peak"`` is the largest norm, forgotten at the rate of beta:
+``norm="peak"`` is the largest norm so far, decaying at the rate of beta:
 
     u <- max(beta*u, ||g||)
 
-It is never below this step's norm, so the learning rate is the largest angle by which any neuron turns at a
-step, whatever came before. It needs no correction, and is kept in the same place.
+It is never below this step's norm, so no neuron turns by more than the learning rate at any step. It needs
+no correction, and uses the same state.
 
-DEPARTURE: the paper has no gradients that are not finite. ``t`` counts the parameter's steps, for all of
-its neurons, so a neuron that is skipped must not fall behind it. Its average grows with the correction,
+DEPARTURE: the paper does not cover non-finite gradients. ``t`` counts the parameter's steps, for all of its
+neurons, so the average of a skipped neuron must not fall behind. It grows with the correction,
 
     v <- v * (1-beta^t)/(1-beta^(t-1))
 
-which keeps the corrected average: the missing gradient counts as one of average length. That is not enough
-if few gradients, or none, came before. They would count for ``t`` steps, and the next long one would turn
-the neuron by up to sqrt(t) times the angle asked for. So a neuron that has missed a step follows
+which leaves the corrected average unchanged: the missing gradient counts as one of average length. That is
+not enough if few gradients came before, or none. They would count for ``t`` steps, and the next long one
+would turn the neuron by up to sqrt(t) times the learning rate. So a neuron that has missed a step follows
 
     v <- max(beta*v + (1-beta)*||g||^2, (1-beta^t)*||g||^2)
 
-and turns by no more than that angle, until a gradient is no longer than the average. The sign of the root
-marks these neurons: it is negative, or -0.0 before the first gradient. A sign needs no memory, and no new
-key in checkpoints; older versions load it, and square it. Nothing changes where nothing is skipped. A
+and turns by no more than the learning rate, until a gradient is no longer than the average. The sign of the
+root marks these neurons: it is negative, or -0.0 before the first gradient. A sign needs no memory and no
+new key in checkpoints; older versions load it, and square it. Nothing changes if nothing is skipped. A
 gradient of exactly zero is not a missing one: Algorithm 1 averages it like any other. A peak is never too
-small, so a neuron that is skipped keeps it, and its sign means nothing.
+small, so a skipped neuron keeps it, and its sign means nothing.
 """
 
 import math
@@ -45,14 +45,14 @@ from nero.core.spec import Norm, unit_interval
 
 
 class Average(NamedTuple):
-    """The running norm of every neuron, with the gradient of this step."""
+    """Every neuron's running norm, including this step's gradient."""
 
     squared: Tensor
     """Its square: ``v`` before the correction, or ``u^2``."""
     correction: float | Tensor
-    """What to divide the square by."""
+    """The divisor of the square."""
     is_behind: Tensor
-    """Which neurons have missed steps, and not caught up."""
+    """Which neurons have missed steps and not caught up."""
 
 
 def average_with(
@@ -63,15 +63,15 @@ def average_with(
     Args:
         old: the running norm before this step; negative for neurons that have missed steps.
         grad_sq: squared norms.
-        beta: how much of the running norm stays.
+        beta: decay of the running norm.
         step: number of this step, counted from one.
         norm: ``"rms"`` or ``"peak"``.
 
     Example:
         >>> from nero.core.average import average_with
         >>> old, nine = torch.tensor([0.0, -0.0]), torch.tensor([9.0, 9.0])
-        >>> found = average_with(old, nine, beta=0.9, step=5)
-        >>> (found.squared / found.correction).sqrt()  # the second has missed four steps
+        >>> new = average_with(old, nine, beta=0.9, step=5)
+        >>> (new.squared / new.correction).sqrt()  # the second has missed four steps
         tensor([1.4825, 3.0000])
         >>> average_with(torch.tensor([5.0, 0.1]), nine, beta=0.9, step=5, norm="peak").squared.sqrt()
         tensor([4.5000, 3.0000])
@@ -91,12 +91,7 @@ def average_with(
 
 
 def root_of(average: Average, dtype: torch.dtype) -> Tensor:
-    """Return averages as they are kept.
-
-    Args:
-        average: as `average_with` returns it.
-        dtype: that of the state.
-    """
+    """Return the signed root of an average, as stored in the state of this dtype."""
     squared = average.squared
     # The root of zero has an infinite slope: keep it out of the backward pass.
     root = torch.where(squared != 0, or_one(squared).sqrt(), 0.0).to(dtype)
@@ -104,13 +99,7 @@ def root_of(average: Average, dtype: torch.dtype) -> Tensor:
 
 
 def average_without(old: Tensor, *, beta: float, step: int | Tensor, norm: Norm = "rms") -> Tensor:
-    """Return averages, as they are kept, of neurons whose gradient is left out.
-
-    Args:
-        old: as in `average_with`.
-        beta: how much of an average stays.
-        step: number of this step, counted from one.
-        norm: as in `average_with`.
+    """Return the new state of neurons whose gradient is skipped; the arguments are as in `average_with`.
 
     Example:
         >>> from nero.core.average import average_without
@@ -122,13 +111,7 @@ def average_without(old: Tensor, *, beta: float, step: int | Tensor, norm: Norm 
 
 
 def growth(beta: float, step: int | Tensor) -> float | Tensor:
-    """Return the root of ``(1 - beta**step)/(1 - beta**(step - 1))``; before a second step there is none.
-
-    Example:
-        >>> from nero.core.average import growth
-        >>> round(growth(0.5, 2) ** 2, 6), growth(0.5, 1)
-        (1.5, 1.0)
-    """
+    """Return the root of ``(1 - beta**step)/(1 - beta**(step - 1))``, or one at the first step."""
     if isinstance(step, Tensor):
         before = bias_correction(beta, (step - 1).clamp(min=1))
         ratio = bias_correction(beta, step) / before

@@ -1,10 +1,10 @@
-"""The inner products over a neuron's fan-in that decide its whole update.
+"""The inner products over a neuron's fan-in, which determine its update.
 
 A neuron has *rows*: its weights ``w`` and the direction ``g`` of the step, which is the gradient or, with
-momentum, a mixture of it and its average. The new row is an affine combination of them,
+momentum, a mixture of the gradient and the momentum buffer. The new row is an affine combination,
 ``w' = p*w + q*g + r``, and ``p``, ``q`` and ``r`` follow from the inner products of the rows with each
-other and with a row of ones: the Gram matrix, five numbers. That is why one reading pass is enough, and
-why a neuron that is sharded over many devices costs one all-reduce of five numbers.
+other and with a row of ones: the Gram matrix, five numbers. So one pass over the data is enough, and a
+neuron whose fan-in is sharded costs one all-reduce of five numbers.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from nero.core.precision import sum_dtype
 
 
 def gram_keys(rows: str) -> tuple[str, ...]:
-    """Name the products of rows, each called by one letter: those of a further row come last.
+    """Name the products of rows named by one letter each; products with a later row come later.
 
     Example:
         >>> from nero.core.gram import gram_keys
@@ -36,23 +36,23 @@ class Gram:
     ``gram["wg"]`` is the sum of ``w*g`` and ``gram["g1"]`` that of ``g``.
 
     Args:
-        sums: all products, stacked along dim 0: the buffer to reduce where neurons are sharded.
+        sums: all products, stacked along dim 0: the buffer to all-reduce if the fan-in is sharded.
         rows: the letters of the rows.
     """
 
     def __init__(self, sums: Tensor, rows: str = "wg") -> None:
         self.sums, self.rows = sums, rows
-        self._places = {key: place for place, key in enumerate(gram_keys(rows))}
+        self._index = {key: index for index, key in enumerate(gram_keys(rows))}
 
     def __getitem__(self, key: str) -> Tensor:
-        return self.sums[self._places[key]]
+        return self.sums[self._index[key]]
 
 
 def gram(rows: Mapping[str, Tensor], *, fan_in_dims: tuple[int, ...]) -> Gram:
     """Compute the Gram matrix of every neuron.
 
     Args:
-        rows: weights, gradient, ... by letter; of any dtype and memory format, all in one shape.
+        rows: weights, gradient, ... by letter; of any dtype and memory format, all of one shape.
         fan_in_dims: the dims that belong to one neuron; at least one.
 
     Example:

@@ -1,4 +1,4 @@
-"""A parameter as this rank holds it: what optimizers ask instead of whether it is sharded."""
+"""A parameter as this rank holds it, so that optimizers need not ask whether it is sharded."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from nero.core.precision import finite_part
 from nero.core.sphere import Sphere, neuron_norm, project
 from nero.core.update import Places
 
-_BLOCK = 2**18  # elements: what is computed of them in float64 stays in a core's cache
+_BLOCK = 2**18  # elements, whose float64 copies fit into a core's cache
 
 
 class Held:
-    """A parameter that this rank holds in full; `nero.distributed.Shard` is one that is sharded."""
+    """A parameter that this rank holds in full; `nero.distributed.Shard` is the sharded counterpart."""
 
     is_cut = False
     """Whether other ranks hold other parts of it."""
     mesh: Any = None
-    """The device mesh it is sharded over."""
+    """The device mesh of a sharded parameter."""
     layer_mesh_dims: tuple[Any, ...] = ()
-    """The mesh dims over which the layer is cut: where the sums of a whole layer are added up."""
+    """The mesh dims over which the layer is sharded, for reductions over a whole layer."""
     neuron_mesh_dims: tuple[Any, ...] = ()
-    """The mesh dims over which neurons are cut: where the sums of each neuron are added up."""
+    """The mesh dims over which the fan-in is sharded, for reductions over each neuron."""
 
     def __init__(self, param: Tensor, neurons: Neurons) -> None:
         self.param = param
@@ -31,22 +31,22 @@ class Held:
 
     @property
     def local(self) -> Tensor:
-        """The tensor of this rank."""
+        """The tensor on this rank."""
         return self.param
 
     def local_grad(self, name: str) -> Tensor | None:
-        """Return this rank's part of the gradient, placed as the parameter is."""
+        """Return this rank's part of the gradient, with the parameter's placements."""
         return self.param.grad
 
     def check(self, name: str) -> None:
-        """Raise if the parameter is held in a way that leaves no neurons."""
+        """Raise if the parameter's placements are not supported."""
 
     def places(self) -> Places | None:
-        """Return where this rank's elements lie in the full parameter, if it holds a part."""
+        """Return the position of this rank's shard in the full parameter, if it is sharded."""
         return None
 
     def zeros_per_neuron(self, dtype: torch.dtype) -> Tensor:
-        """Return a zero for each neuron."""
+        """Return one zero per neuron."""
         return torch.zeros(self.neurons.state_shape, dtype=dtype, device=self.param.device)
 
     def neuron_norms(self) -> Tensor:
@@ -59,8 +59,8 @@ class Held:
         """Project every neuron in place.
 
         Args:
-            constraint: where to; as `Sphere.for_fan_in` gives it.
-            radius: each neuron's own norm, for ``Sphere("initial")``.
+            constraint: the constraint, from `Sphere.for_fan_in`.
+            radius: each neuron's norm, for ``Sphere("initial")``.
         """
         project_blocks_(self.local, self.neurons, constraint, radius)
 

@@ -1,9 +1,9 @@
-"""What a layout is, and the neurons that it gives to a parameter.
+"""Layouts, and the neurons they define in a parameter.
 
-A layout is three plain values, so that it can live in a param group, travel through a checkpoint and
-survive a trainer that swaps the parameters: ``role``, ``neuron_dims``, ``num_groups``, and nothing
-that points at a tensor. Applied to a shape it gives `Neurons`, which is all that the rest of the library
-asks about a parameter; an optimizer resolves them once, when a parameter is added.
+A layout is three plain values, ``role``, ``neuron_dims`` and ``num_groups``, without references to tensors.
+So it can be stored in a param group and a checkpoint, and survives a trainer that swaps parameters. Applied
+to a shape it gives `Neurons`, which is all that the rest of the library uses; an optimizer computes them
+once, when a parameter is added.
 """
 
 import math
@@ -54,10 +54,9 @@ class Layout:
 
     Args:
         role: what the parameter does.
-        neuron_dims: the dims that index neurons; ``None`` where there is no fan-in and every
-            element stands alone.
-        num_groups: parts into which dim 0, a fan-in dim, is cut. A grouped ``ConvTranspose`` keeps
-            the inputs of all its groups in dim 0, and each part belongs to neurons of its own.
+        neuron_dims: the dims that index neurons; ``None`` for elementwise parameters, which have no fan-in.
+        num_groups: number of groups along dim 0, a fan-in dim. A grouped ``ConvTranspose`` stores the
+            inputs of all its groups in dim 0, and each group has its own neurons.
 
     Example:
         >>> from nero.layout import Layout
@@ -76,7 +75,8 @@ class Layout:
         if (self.neuron_dims is None) != (self.role not in NEURON_ROLES):
             raise LayoutError(
                 f"a parameter with role {self.role!r} cannot have neuron_dims {self.neuron_dims!r}: "
-                "neurons need them, and nothing else has them; set both role and neuron_dims, or neither"
+                "neurons and embeddings need them, other roles have none; set both role and neuron_dims, "
+                "or neither"
             )
         if self.neuron_dims is not None and not _are_dims(self.neuron_dims):
             raise LayoutError(f"neuron_dims must be a tuple of dims, not {self.neuron_dims!r}")
@@ -86,7 +86,7 @@ class Layout:
             )
         if self.num_groups > 1 and (self.neuron_dims is None or 0 in self.neuron_dims):
             raise LayoutError(
-                "num_groups cuts dim 0 into fan-ins, so dim 0 cannot index neurons: leave it out of "
+                "num_groups splits dim 0 into fan-ins, so dim 0 cannot index neurons: leave it out of "
                 "neuron_dims, or leave num_groups at 1"
             )
 
@@ -115,7 +115,7 @@ class Layout:
         return Neurons(self.role, neuron_dims, groups, dims, fan_in, kept)
 
     def has_dims_of(self, other: "Layout") -> bool:
-        """Whether both cut a parameter into the same neurons, whatever their roles among neurons.
+        """Whether both define the same neurons; the roles "neuron" and "embedding" count as equal.
 
         Example:
             >>> from nero.layout import EMBEDDING, neurons
@@ -133,41 +133,38 @@ class Layout:
 
 
 class Neurons(NamedTuple):
-    """The neurons of one parameter: a layout, applied to the parameter's shape.
-
-    Made by [`Layout.at`][nero.layout.Layout.at].
-    """
+    """One parameter's neurons: a layout applied to its shape by [`Layout.at`][nero.layout.Layout.at]."""
 
     role: Role
     neuron_dims: tuple[int, ...] | None
     """The dims of the parameter that index neurons."""
     num_groups: int
-    """Parts into which `view` cuts dim 0."""
+    """Number of groups into which `view` splits dim 0."""
     fan_in_dims: tuple[int, ...]
-    """The fan-in dims of `view`; none where every element stands alone."""
+    """The fan-in dims of `view`; empty for elementwise parameters."""
     fan_in: int
-    """Number of weights of one neuron."""
+    """Number of weights per neuron."""
     state_shape: tuple[int, ...]
     """The shape of one number per neuron, with as many dims as the parameter."""
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether every element stands alone: no fan-in by role, or a fan-in of one."""
+        """Whether elements are updated independently: no fan-in by role, or a fan-in of one."""
         return not self.fan_in_dims
 
     @property
     def num_neurons(self) -> int:
-        """The number of neurons, or of elements where every element stands alone."""
+        """The number of neurons, or of elements for elementwise parameters."""
         return math.prod(self.state_shape)
 
     def view(self, tensor: Tensor) -> Tensor:
         """View a parameter, its gradient or its state so that `fan_in_dims` applies.
 
-        A view in every memory format, never a copy: only dim 0 is ever cut.
+        Never copies, in any memory format, since it splits only dim 0.
         """
         if self.num_groups > 1:
-            cut: Tensor = tensor.unflatten(0, (self.num_groups, -1))
-            return cut
+            grouped: Tensor = tensor.unflatten(0, (self.num_groups, -1))
+            return grouped
         return tensor
 
 
@@ -204,7 +201,7 @@ def layout_from_shape(shape: Sequence[int]) -> Layout:
 
 
 def is_broadcast(shape: Sequence[int]) -> bool:
-    """Whether at most one dim is above one: the shape of a factor or term for every channel.
+    """Whether at most one dim is longer than one, as for a gain or bias per channel.
 
     Example:
         >>> from nero.core.neurons import is_broadcast
@@ -215,7 +212,7 @@ def is_broadcast(shape: Sequence[int]) -> bool:
 
 
 def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Layout:
-    """Read a layout from param-group options; what they leave open comes from the shape.
+    """Read a layout from param-group options; missing ones are guessed from the shape.
 
     Example:
         >>> from nero.layout import layout_from_options
@@ -231,7 +228,7 @@ def layout_from_options(options: Mapping[str, Any], shape: Sequence[int]) -> Lay
         return Layout(role or "neuron", dims, num_groups)
     if num_groups != 1:
         raise LayoutError(
-            f"num_groups is {num_groups!r}, but cuts nothing without neuron_dims: give both, or neither"
+            f"num_groups is {num_groups!r}, but has no effect without neuron_dims: give both, or neither"
         )
     if role == "neuron" and len(shape) > 1:
         return neurons(0)

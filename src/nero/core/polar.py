@@ -1,13 +1,12 @@
-r"""The polar direction: of a matrix, the orthogonal matrix that is nearest to it.
+r"""The polar direction: the nearest orthogonal matrix to a layer's gradient.
 
-A gradient of a layer is mostly a few directions that many neurons share, and its rows all turn along them.
-Its polar factor has the same row and column spaces, and all singular values at one: what is rare in the
-gradient counts as much as what is common. Neurons then turn along its rows, as always.
+A layer's gradient is dominated by a few directions shared by many neurons. Its polar factor has the same
+row and column spaces, but all singular values are one: rare directions count as much as common ones.
+Neurons then turn along its rows, as always.
 
-The factor is found by Newton-Schulz steps, which are matrix products only:
-``X <- a*X + (b*A + c*A^2)*X`` with ``A = X*X^T``. The coefficients are those of Muon (Jordan et al., 2024),
-which in five steps bring singular values to between 0.6 and 1.2, and no closer; those below two thousandths
-of the matrix's norm stay smaller.
+Newton-Schulz steps approximate the factor with matrix products only:
+``X <- a*X + (b*A + c*A^2)*X`` with ``A = X*X^T``. With Muon's coefficients (Jordan et al., 2024), five
+steps bring singular values to between 0.6 and 1.2; those below 0.002 of the matrix's norm stay smaller.
 """
 
 import torch
@@ -20,9 +19,9 @@ _NUM_STEPS = 5
 
 
 def newton_schulz(matrices: Tensor) -> Tensor:
-    """Return matrices with the singular vectors of these, and all singular values near one.
+    """Return matrices with the same singular vectors, and all singular values near one.
 
-    On GPUs in bfloat16, which is accurate enough and much faster there; float64 stays what it is.
+    Computes in bfloat16 on GPUs, which is accurate enough and much faster, except for float64 input.
 
     Args:
         matrices: finite, in the last two dims.
@@ -31,7 +30,7 @@ def newton_schulz(matrices: Tensor) -> Tensor:
         return matrices
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
-    # By the largest entry first, because squares of large and small gradients leave float32's range.
+    # Divide by the largest entry first, since squares of large or small gradients leave float32's range.
     x = x / or_one(x.abs().amax(dim=(-2, -1), keepdim=True))
     x = x / or_one(torch.linalg.matrix_norm(x, keepdim=True))
     if x.is_cuda and x.dtype == torch.float32:

@@ -1,4 +1,4 @@
-"""Presets, and the one function that resolves every option."""
+"""Presets, and the function that resolves every option."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -10,24 +10,24 @@ from nero.core.sphere import Sphere
 
 PresetName: TypeAlias = Literal["paper", "rows", "polar"]
 CHOSEN = "chosen"
-"""The group option that names the options somebody chose, so that copies, pickles and checkpoints know."""
+"""The group option that lists the options chosen by the user, also in copies, pickles and checkpoints."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Preset(NamedTuple):
-    """Options chosen together, under a name that a trainer can pass on."""
+    """Options that work together, under a name that a trainer can pass on."""
 
     options: Mapping[str, Any]
     by_role: Mapping[str, Mapping[str, Any]]
-    """Options of parameters that have a role."""
+    """Options for parameters with a role."""
     slow_lr: float
     """A smaller learning rate was probably meant for Adam."""
     of_outputs: Mapping[str, Any] = _NOTHING
-    """Options of output layers, where it is known which those are."""
+    """Options for output layers, if they are known."""
     num_steps: int | None = None
-    """The run length its learning rate suits best; ``None`` if the length does not matter."""
+    """The run length that suits its learning rate best; ``None`` if the length does not matter."""
     measured_steps: tuple[int, int] | None = None
-    """The shortest and the longest run that the rule for ``num_steps`` was measured on."""
+    """The shortest and longest runs on which the rule for ``num_steps`` was measured."""
 
     @property
     def lr(self) -> float:
@@ -49,25 +49,19 @@ class Preset(NamedTuple):
         return self.lr * scale
 
     def marks_outputs(self, chosen: Iterable[str]) -> bool:
-        """Whether output layers get options of their own, although these options were chosen."""
+        """Whether output layers get options of their own, given the options chosen by the user."""
         return not self.of_outputs.keys() <= {*chosen}
 
     def is_measured(self, num_steps: int) -> bool:
-        """Whether the rule for ``num_steps`` was measured on runs of this length.
-
-        Example:
-            >>> from nero.core.presets import find_preset
-            >>> find_preset("polar").is_measured(3000), find_preset("polar").is_measured(1_000_000)
-            (True, False)
-        """
+        """Whether the rule for ``num_steps`` was measured on runs of this length."""
         if self.measured_steps is None:
             return True
         shortest, longest = self.measured_steps
         return shortest <= num_steps <= longest
 
 
-# A batch uses few rows of a table, so tables forget their peaks faster. Both betas exceed the momentum, or
-# a single gradient would turn a row by lr at every later step.
+# A batch uses few rows of a table, so tables forget their peaks faster. Both betas must exceed the
+# momentum, or a single gradient would turn a row by lr at every later step.
 _PEAK = {"norm": "peak", "beta": 0.99}
 _TABLE = {"beta": 0.95}
 _LARGE_EMBEDDINGS = {"embedding": {"constraint": Sphere(radius="sqrt_dim"), **_TABLE}}
@@ -92,13 +86,7 @@ PRESETS: dict[PresetName, Preset] = {
 
 
 def find_preset(name: str) -> Preset:
-    """Return a preset by its name.
-
-    Example:
-        >>> from nero.core.presets import find_preset
-        >>> find_preset("rows").options
-        {'lr': 0.03, 'momentum': 0.9, 'direction': 'gradient', 'norm': 'peak', 'beta': 0.99}
-    """
+    """Return a preset by name."""
     if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"preset must be one of {get_args(PresetName)}, not {name!r}")
     return PRESETS[name]
@@ -119,8 +107,8 @@ def resolve_options(
     Args:
         preset: the preset's name.
         given: the optimizer's arguments.
-        role: the parameter's role, if it is known.
-        is_output: whether it is known to be an output layer.
+        role: the parameter's role, if known.
+        is_output: whether it is an output layer.
         own: the parameter's own options, from an override or its param group.
 
     Example:
@@ -132,12 +120,12 @@ def resolve_options(
         >>> resolve_options("polar", {}, role="neuron", is_output=True)["direction"]
         'gradient'
     """
-    found = find_preset(preset)
+    defaults = find_preset(preset)
     levels = (
         Hyper._field_defaults,
-        found.options,
-        found.by_role.get(role or "", _NOTHING),
-        found.of_outputs if is_output else _NOTHING,
+        defaults.options,
+        defaults.by_role.get(role or "", _NOTHING),
+        defaults.of_outputs if is_output else _NOTHING,
         given,
         own,
     )
@@ -145,7 +133,7 @@ def resolve_options(
 
 
 def chosen_names(preset: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options that differ from what the preset says, where nothing tells who chose them.
+    """Return the options that differ from the preset's, for groups without a record of choices.
 
     Example:
         >>> from nero.core.presets import chosen_names
@@ -159,9 +147,9 @@ def chosen_names(preset: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_rate(preset: str, lr: Any, num_steps: Any) -> Any:
-    """Return the learning rate that was chosen, by ``lr`` or by ``num_steps``; ``None`` if neither was."""
-    found = find_preset(preset)
-    by_length = found.rate(num_steps)
+    """Return the learning rate given by ``lr`` or ``num_steps``; ``None`` if neither is given."""
+    defaults = find_preset(preset)
+    by_length = defaults.rate(num_steps)
     if lr is not None:
         return learning_rate("lr", lr)
-    return None if num_steps is None or found.num_steps is None else by_length
+    return None if num_steps is None or defaults.num_steps is None else by_length

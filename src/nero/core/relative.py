@@ -1,10 +1,10 @@
 """The relative updates that Nero is compared with, as pure functions.
 
-Each changes a parameter in proportion to its own size, at another granularity than Nero's neuron:
-Madam per synapse; LAMB, LARS and Fromage per layer. All take and return tensors in working precision
-(see [`working_dtype`][nero.core.precision.working_dtype]) and follow their papers; where well-known
-implementations differ, the optimizer classes in `nero.baselines` say how. Those that go by layer take a
-``layer_norm``, for layers of which they see only a part.
+Each changes a parameter in proportion to its size, but not per neuron as Nero does: Madam per synapse;
+LAMB, LARS and Fromage per layer. All take and return tensors in working precision
+(see [`working_dtype`][nero.core.precision.working_dtype]) and follow their papers; the optimizer classes in
+`nero.baselines` describe how well-known implementations differ. The layerwise ones take a ``layer_norm``,
+for layers that are sharded.
 """
 
 import math
@@ -23,24 +23,12 @@ LayerNorm: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def layer_norm(x: Tensor) -> Tensor:
-    """Compute the norm of a whole layer.
-
-    Example:
-        >>> from nero.core.relative import layer_norm
-        >>> layer_norm(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
-        tensor(5.)
-    """
+    """Compute the norm of a whole layer."""
     return sum_of_squares(x).sqrt().to(x.dtype)
 
 
 def sum_of_squares(x: Tensor) -> Tensor:
-    """Add up the squares of a whole tensor, in the precision of sums.
-
-    Example:
-        >>> from nero.core.relative import sum_of_squares
-        >>> sum_of_squares(torch.tensor([3.0, 4.0]))
-        tensor(25., dtype=torch.float64)
-    """
+    """Sum the squares of a whole tensor, in summing precision."""
     norm: Tensor = torch.linalg.vector_norm(x, dtype=sum_dtype(x))
     return norm.square()
 
@@ -63,10 +51,10 @@ def madam_update(
         w <- clamp(w)                                              clamped to |.| <= max_weight
 
     Returns:
-        The new weights and the new average of squares.
+        The new weights and the new running mean square.
 
     Note:
-        A factor keeps the sign of a weight, and zero at zero: zero-initialized parameters stay zero.
+        A weight keeps its sign, so zero-initialized parameters stay zero.
 
     Example:
         >>> w, v = madam_update(torch.tensor([1.0, -1.0]), torch.ones(2), torch.zeros(2),
@@ -107,7 +95,7 @@ def lamb_update(
         The new weights and the new first and second moments.
 
     Note:
-        Where ``||w||`` or ``||u||`` is zero the ratio is one, so zero-initialized layers move.
+        If ``||w||`` or ``||u||`` is zero the ratio is one, so zero-initialized layers move.
 
     Example:
         >>> w, m, v = lamb_update(torch.ones(4), torch.ones(4), torch.zeros(4), torch.zeros(4),
@@ -137,7 +125,7 @@ def lars_update(
     trust_coefficient: float = 0.001,
     layer_norm: LayerNorm = layer_norm,
 ) -> tuple[Tensor, Tensor]:
-    """Give momentum SGD a local rate a layer (LARS, You et al. 2017, Algorithm 1).
+    """Give momentum SGD a local learning rate per layer (LARS, You et al. 2017, Algorithm 1).
 
         local = trust * ||w|| / (||g|| + lambda*||w||)
         m <- momentum*m + lr*local*(g + lambda*w) ;  w <- w - m
@@ -146,7 +134,7 @@ def lars_update(
         The new weights and the new momentum buffer.
 
     Note:
-        Where ``||w||`` is zero the local rate is one, so zero-initialized layers move.
+        If ``||w||`` is zero the local learning rate is one, so zero-initialized layers move.
 
     Example:
         >>> w, m = lars_update(torch.ones(4), torch.full((4,), 2.0), torch.zeros(4), lr=10.0,
@@ -178,8 +166,8 @@ def fromage_update(
         w <- (w - eta * ||w||/||g|| * g) / sqrt(1 + eta^2)
 
     Note:
-        Where ``||w||`` is zero the gradient is used as it is, so zero-initialized layers move; where
-        ``||g||`` is zero the layer stays.
+        If ``||w||`` is zero the gradient is not rescaled, so zero-initialized layers move; if ``||g||`` is
+        zero the layer does not move.
 
     Example:
         >>> fromage_update(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]), lr=0.1).norm()

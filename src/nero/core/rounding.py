@@ -1,9 +1,9 @@
 """Stochastic rounding: up or down at random, so that small updates survive on average.
 
-A bfloat16 number, a weight or an average of the gradient, has 8 bits. Rounded to nearest, most updates at a
-small learning rate are lost; rounded at random, in proportion to the distance, each is right on average.
-The noise is a hash of (seed, stream, step, position), not a generator with a state: a resumed run draws the
-same noise without saving anything, on any device, and a compiled step needs no side effect.
+A bfloat16 number has 8 bits of precision. Rounding to nearest loses most updates at a small learning rate;
+rounding at random, in proportion to the distance, is right on average. The noise is a hash of
+(seed, stream, step, position) rather than a stateful generator: a resumed run draws the same noise on any
+device without saving anything, and a compiled step needs no side effect.
 """
 
 import math
@@ -31,16 +31,16 @@ def uniform_noise(
     strides: Sequence[int] | None = None,
     lane: int = 0,
 ) -> Tensor:
-    """Return float32 numbers in [0, 1), determined by the arguments and the position alone.
+    """Return float32 numbers in [0, 1), determined only by the arguments and the position.
 
     Args:
-        like: the shape and device of the result.
+        like: a tensor with the shape and device of the result.
         seed: chosen by the user.
-        stream: tells parameters apart.
-        step: tells steps apart.
-        offset: position of the first element, where ``like`` is a piece of a larger tensor.
-        strides: by how much the position grows along each dim; by default, as in a tensor of that shape.
-        lane: which of two independent numbers of a position: 0 is for its weight, 1 for its average.
+        stream: one per parameter.
+        step: number of the step.
+        offset: position of the first element, if ``like`` is part of a larger tensor.
+        strides: increment of the position along each dim; by default those of a contiguous tensor.
+        lane: selects one of two independent numbers per position: 0 for weights, 1 for momentum buffers.
 
     Example:
         >>> from nero.core.rounding import uniform_noise
@@ -65,7 +65,7 @@ def uniform_noise(
 
 
 def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
-    """Round ``x`` to ``dtype``: up with the probability of its distance from the value below.
+    """Round ``x`` to ``dtype``, up with a probability proportional to the distance from the value below.
 
     Args:
         x: values in float32 or float64.
@@ -73,7 +73,7 @@ def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
         noise: independent uniform numbers in [0, 1).
 
     Note:
-        Where nothing is to be rounded, because ``dtype`` is as wide as ``x``, this is a cast.
+        If ``dtype`` is as precise as ``x``, this is a cast.
 
     Example:
         >>> from nero.core.rounding import round_stochastic
@@ -82,11 +82,11 @@ def round_stochastic(x: Tensor, dtype: torch.dtype, noise: Tensor) -> Tensor:
         tensor([1.0000, 1.0078])
     """
     check_alike(x=x, noise=noise)
-    working_dtype(dtype)  # refuses what is no dtype of real numbers
+    working_dtype(dtype)  # raises for dtypes that are not real floating-point
     info = torch.finfo(dtype)
     if info.eps <= torch.finfo(x.dtype).eps:
         return x.to(dtype)
-    # spacing of dtype around x: eps * 2^floor(log2|x|), and that of the subnormals below them
+    # spacing of dtype around x: eps * 2^floor(log2|x|), or that of the subnormal numbers
     exponent = torch.frexp(x).exponent - 1
     exponent = exponent.clamp(min=round(math.log2(info.smallest_normal)))
     spacing = torch.ldexp(torch.full_like(x, info.eps), exponent)

@@ -12,13 +12,13 @@ The last line is affine in the row, ``w' = p*w + q*g + r``, and its coefficients
     c = Sum w^2 - 2k*Sum w*g + k^2*Sum g^2 - n*m^2              the squared norm after centring
     p = radius/sqrt(c)      q = -k*p      r = -m*p
 
-so the row is read once and written once. The average is that of `nero.core.average`, which also has
-another norm to divide by, and says what becomes of it when a neuron is skipped.
+so the row is read once and written once. `nero.core.average` computes the running average, offers another
+norm to divide by, and defines what happens when a neuron is skipped.
 
-With momentum, ``g`` is not the gradient but a mixture of it and its average: see `direction`.
+With momentum, ``g`` mixes the gradient and the momentum buffer: see `direction`.
 
-Everything here is pure and differentiable. [`nero_update`][nero.functional.nero_update] is the whole of it;
-backends call its parts, because they go through large tensors in blocks or add up sums over ranks.
+Everything here is pure and differentiable. [`nero_update`][nero.functional.nero_update] is the complete
+update; backends call its parts, because they process large tensors in blocks or reduce sums over ranks.
 """
 
 import math
@@ -40,7 +40,7 @@ from nero.core.sphere import target_radius
 
 
 class Affine(NamedTuple):
-    """A new row, combined from the old ones: the sum of ``coefficients[i]*rows[i]``, plus ``shift``."""
+    """A new row: the sum of ``coefficients[i]*rows[i]``, plus ``shift``."""
 
     coefficients: tuple[Tensor, ...]
     """One per row, in the order of the rows; each has one entry per neuron."""
@@ -53,17 +53,17 @@ class Turn(NamedTuple):
     weight: Affine
     """The new weights: ``p*w + q*g + r``."""
     moves: Tensor
-    """Which neurons are written at all."""
+    """Which neurons get new weights."""
     state: dict[str, Tensor]
-    """The new state that has one number per neuron."""
+    """The new per-neuron state."""
     is_finite: Tensor
-    """Which neurons had an update that can be represented."""
+    """Which neurons had a finite update."""
     is_written: Tensor
-    """Which neurons are not skipped: also those that stay where they are."""
+    """Which neurons are not skipped, including those that do not move."""
 
 
 class Updated(NamedTuple):
-    """New weights and state, and which neurons were not skipped."""
+    """New weights and state, and which neurons had a finite update."""
 
     weight: Tensor
     state: dict[str, Tensor]
@@ -87,14 +87,14 @@ def nero_update(
     Args:
         weight: weights, viewed so that ``neurons.fan_in_dims`` applies.
         grad: gradient, in the shape of ``weight``.
-        state: ``exp_avg_norm``, ``scale`` where every element stands alone, ``radius`` for
+        state: ``exp_avg_norm``; ``scale`` for elementwise parameters, ``radius`` for
             ``Sphere(radius="initial")``, and ``exp_avg`` for ``momentum``.
         neurons: the parameter's neurons.
         step: number of this update, counted from one.
         lr: the angle to turn.
         hyper: the options.
         noise: as in [`apply_turn`][nero.functional.apply_turn].
-        average_noise: the same for ``exp_avg``, if it is in bfloat16.
+        average_noise: the same for ``exp_avg`` in bfloat16.
 
     Example:
         >>> from nero.layout import neurons
@@ -105,8 +105,8 @@ def nero_update(
         True
     """
     hyper = Hyper() if hyper is None else hyper
-    given = {"noise": noise, "average_noise": average_noise}
-    noises = {name: each for name, each in given.items() if each is not None}
+    optional = {"noise": noise, "average_noise": average_noise}
+    noises = {name: tensor for name, tensor in optional.items() if tensor is not None}
     _check_update(weight, grad, state, neurons, hyper, noises)
     learning_rate("lr", lr)
     hyper = hyper.for_neurons(neurons)
@@ -140,7 +140,7 @@ def _check_update(
 ) -> None:
     check_alike(weight=weight, grad=grad, **noises)
     if not isinstance(neurons, Neurons):
-        raise TypeError(f"neurons must be those of a shape, as Layout.at returns them: {neurons!r}")
+        raise TypeError(f"neurons must be the result of Layout.at, not {neurons!r}")
     if not isinstance(hyper, Hyper):
         raise TypeError(f"hyper must be a Hyper, not {hyper!r}")
     hyper = Hyper.read(hyper._asdict()).for_neurons(neurons)
@@ -149,7 +149,7 @@ def _check_update(
     shape = [1 if d in neurons.fan_in_dims else n for d, n in enumerate(weight.shape)]
     if math.prod(shape) != neurons.num_neurons:
         raise ValueError(
-            f"neurons must be those of weight's shape, {tuple(weight.shape)}, but are {neurons}"
+            f"neurons must fit weight's shape, {tuple(weight.shape)}, but are {neurons}"
         )
     for key in ("exp_avg_norm", "scale", "radius", "exp_avg"):
         if not STATE[key].exists(neurons, hyper):
@@ -165,7 +165,7 @@ def _check_update(
 
 
 def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
-    """Return the gradient that the update follows: of the objective to minimize, penalty included.
+    """Return the gradient of the objective to minimize, including the penalty.
 
     Example:
         >>> effective_grad(torch.ones(2), torch.tensor([3.0, -1.0]), Hyper(maximize=True))
@@ -180,25 +180,22 @@ def effective_grad(weight: Tensor, grad: Tensor, hyper: Hyper) -> Tensor:
 
 
 def direction(grad: Tensor, exp_avg: Tensor | None, momentum: float) -> Tensor:
-    r"""Return what a step goes along: the gradient, or with momentum its average, a step ahead.
+    r"""Return the direction of a step: the gradient, or Nesterov's lookahead with momentum.
 
-    With ``m <- mu*m + (1-mu)*g`` it is ``mu*m + (1-mu)*g`` of the new ``m``, as Nesterov has it, which is
-    ``mu^2*m + (1-mu^2)*g`` of the old one. Everything else of the update sees it in the place of the
-    gradient: the running average is of its norm.
+    With ``m <- mu*m + (1-mu)*g`` it is ``mu*m + (1-mu)*g`` in terms of the new ``m``, which is
+    ``mu^2*m + (1-mu^2)*g`` in terms of the old one. It replaces the gradient in the rest of the update, so
+    the running average is that of its norm.
 
     Args:
         grad: the effective gradient.
-        exp_avg: its average before this step, if there is momentum.
+        exp_avg: the momentum buffer before this step, if there is momentum.
         momentum: ``mu``.
 
     Example:
         >>> direction(torch.tensor([1.0]), torch.tensor([2.0]), 0.5)
         tensor([1.2500])
     """
-    if exp_avg is None:
-        return grad
-    old = momentum * momentum
-    return _mixed(grad, exp_avg, old)
+    return grad if exp_avg is None else _mixed(grad, exp_avg, momentum * momentum)
 
 
 def average_grad(
@@ -210,29 +207,29 @@ def average_grad(
     *,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """Return the new average of the effective gradient, ``mu*m + (1-mu)*g``; that of skipped neurons stays.
+    """Return the new momentum buffer, ``mu*m + (1-mu)*g``, unchanged for skipped neurons.
 
     Args:
-        weight: weights before this step, which a penalty looks at.
+        weight: weights before this step, used by a gain penalty.
         grad: gradient.
-        exp_avg: the average before this step.
+        exp_avg: the buffer before this step.
         is_written: which neurons are not skipped.
         hyper: the options.
-        noise: uniform numbers in [0, 1), to round stochastically to the dtype of ``exp_avg``; without
-            them, to nearest.
+        noise: uniform numbers in [0, 1) to round stochastically to the dtype of ``exp_avg``; without them,
+            it rounds to nearest.
     """
     new = _mixed(effective_grad(weight, grad, hyper), exp_avg, hyper.momentum)
-    # A denormal would round to itself from step to step, and never to zero.
+    # A subnormal number would round to itself at every step, and never decay to zero.
     new = torch.where(new.abs() < torch.finfo(new.dtype).tiny, 0.0, new)
     dtype = exp_avg.dtype
     new = new.to(dtype) if noise is None else round_stochastic(new, dtype, noise)
     return torch.where(is_written, new, exp_avg)
 
 
-def _mixed(grad: Tensor, exp_avg: Tensor, old: float) -> Tensor:
-    """Return ``old`` parts of the average and the rest of the gradient, in working precision."""
+def _mixed(grad: Tensor, exp_avg: Tensor, share: float) -> Tensor:
+    """Return ``share*exp_avg + (1-share)*grad`` in working precision."""
     dtype = torch.promote_types(working_dtype(exp_avg.dtype), grad.dtype)
-    return torch.add((1 - old) * grad.to(dtype), exp_avg.to(dtype), alpha=old)
+    return torch.add((1 - share) * grad.to(dtype), exp_avg.to(dtype), alpha=share)
 
 
 def average_along(
@@ -246,16 +243,16 @@ def average_along(
     hyper: Hyper,
     noise: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Return the new average of the gradient, if there is momentum, of a layer that follows a direction.
+    """Return the new momentum buffer, if there is one, of a layer that follows a direction.
 
     Args:
         weight: weights before this step.
         grad: gradient.
         state: before this step.
-        along: the direction, with NaN for neurons to skip; they keep their average.
+        along: the direction, with NaN for neurons to skip; their buffer stays unchanged.
         neurons: the parameter's neurons.
-        lr: the angle to turn; at exactly zero the average stays.
-        hyper: the options, as these neurons obey them.
+        lr: the angle to turn; at exactly zero the buffer stays unchanged.
+        hyper: the options that apply to these neurons.
         noise: as in `average_grad`.
     """
     if "exp_avg" not in state:
@@ -273,14 +270,7 @@ def rows_of(
     state: Mapping[str, Tensor],
     hyper: Hyper,
 ) -> dict[str, Tensor]:
-    """Return the rows of a parameter by letter: weights, and the direction of the step.
-
-    Args:
-        weight: weights.
-        grad: gradient.
-        state: all state.
-        hyper: the options.
-    """
+    """Return a parameter's rows by letter: weights ``w``, and the direction ``g`` of the step."""
     grad = effective_grad(weight, grad, hyper)
     return {"w": weight, "g": direction(grad, state.get("exp_avg"), hyper.momentum)}
 
@@ -298,13 +288,13 @@ def turn_rows(
     """Compute the update of a parameter from its Gram matrix, or from its rows if it has no fan-in.
 
     Args:
-        products: the Gram matrix of the rows; ``None`` where every element stands alone.
-        rows: as `rows_of` returns them; only the weights' dtype counts where ``products`` are given.
+        products: the Gram matrix of the rows; ``None`` for elementwise parameters.
+        rows: as `rows_of` returns them; if ``products`` are given, only the weights' dtype matters.
         state: before this step.
         neurons: the parameter's neurons.
         step: number of this update, counted from one.
         lr: the angle to turn.
-        hyper: the options, as these neurons obey them.
+        hyper: the options that apply to these neurons.
 
     Example:
         >>> from nero.layout import BIAS
@@ -332,23 +322,22 @@ def turn_neurons(
     dtype: torch.dtype,
     hyper: Hyper,
 ) -> Turn:
-    """Turn inner products into the coefficients of every neuron's new row.
+    """Compute the coefficients of every neuron's new row from inner products.
 
     Args:
-        products: the Gram matrix, over the whole fan-in even where it is sharded.
+        products: the Gram matrix, over the full fan-in even if it is sharded.
         state: ``exp_avg_norm``, the root of the running average before this step, and ``radius``, the
             norm of each neuron, for ``Sphere(radius="initial")``.
-        fan_in: number of weights of one neuron.
+        fan_in: number of weights per neuron.
         step: number of this update of the parameter, counted from one.
-        lr: the angle to turn, ``eta``; at exactly zero nothing changes, the average included.
+        lr: the angle to turn, ``eta``; at exactly zero nothing changes, not even the average.
         dtype: working dtype of the weights, for the coefficients.
-        hyper: the options. ``bias_scale`` is the norm that a zero neuron takes where the constraint
-            names none.
+        hyper: the options. ``bias_scale`` is the norm given to a zero neuron if its norm is free.
 
     Note:
         - A neuron whose gradient is exactly zero does not move; its average decays.
         - A neuron without direction (zero, constant, or cancelled by the step) takes the direction
-          of ``-g``. If the centred gradient has none either, the neuron stays.
+          of ``-g``. If the centred gradient has no direction either, the neuron does not move.
         - A neuron whose gradient is not finite is skipped; see `nero.core.average`.
 
     Example:
@@ -369,8 +358,8 @@ def turn_neurons(
     mean = (w1 - k * g1) / fan_in if constraint.centre else torch.zeros_like(k)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
-    # Where these terms cancel, the row has no direction left. To set its norm, half the digits of the sum
-    # must be right; to leave it free, any.
+    # If these terms cancel, the row has no direction left. Setting its norm needs half the digits of the
+    # sum to be right; a free norm needs a few.
     eps = torch.finfo(norm_sq.dtype).eps
     threshold = 64 * eps if target is None else math.sqrt(eps)
     has_direction = (ww > 0) & (norm_sq > threshold * (ww + kkgg + 2 * kwg.abs()))
@@ -384,7 +373,7 @@ def turn_neurons(
     start = hyper.bias_scale if target is None else target
     start = start / torch.where(grad_has_direction, grad_norm_sq, 1.0).sqrt()
 
-    # NaN and inf take the usual path, where they reach the coefficients and are seen.
+    # NaN and inf take the usual path, where they reach the coefficients and are detected.
     usual = has_direction | ~torch.isfinite(norm_sq)
     coefficients = (
         torch.where(usual, p, 0.0).to(dtype),
@@ -405,17 +394,17 @@ def turn_elements(
     dtype: torch.dtype,
     hyper: Hyper,
 ) -> Turn:
-    """Compute the update of parameters that have no fan-in (Algorithm 1, bias update).
+    """Compute the update of a parameter without fan-in (Algorithm 1, bias update).
 
-    ``b <- b - eta * sigma / g_bar * g``: each element is a neuron of its own, whose norm is replaced
-    by the initial scale ``sigma`` of the whole tensor.
+    ``b <- b - eta * sigma / g_bar * g``: each element is a neuron whose norm is replaced by the initial
+    scale ``sigma`` of the whole tensor.
 
     Args:
         grad: gradient.
         state: ``exp_avg_norm``, the root of the running average before this step, in the shape of
             ``grad``, and ``scale``, the initial scale ``sigma``.
         step: number of this update of the parameter, counted from one.
-        lr: step size ``eta``; at exactly zero nothing changes, the average included.
+        lr: step size ``eta``; at exactly zero nothing changes, not even the average.
         dtype: working dtype of the weights.
         hyper: the options.
 
@@ -437,13 +426,13 @@ def turn_elements(
 
 
 def apply_turn(rows: Mapping[str, Tensor], turn: Turn, *, noise: Tensor | None = None) -> Tensor:
-    """Compute new weights in working precision; neurons that do not move keep their bits.
+    """Compute new weights in working precision; neurons that do not move stay bit-identical.
 
     Args:
         rows: the old rows by letter, in the order of the coefficients.
         turn: the update.
         noise: uniform numbers in [0, 1) in the shape of the weights, to round stochastically to their
-            dtype; without them, to nearest.
+            dtype; without them, it rounds to nearest.
 
     Example:
         >>> rows = {"w": torch.tensor([[0.6, -0.8]]), "g": torch.zeros(1, 2)}
@@ -473,7 +462,7 @@ def _finish(
     is_finite = torch.isfinite(new)
     for x in (*weight.coefficients, weight.shift):
         is_finite = is_finite & torch.isfinite(x)
-    # Not as_tensor(lr != 0): a compiler may know the comparison only as a symbol.
+    # Not as_tensor(lr != 0), since the comparison may be symbolic under torch.compile.
     is_active = torch.ones_like(is_finite) & (lr != 0)
     is_written = is_active
     if hyper.nonfinite != "propagate":

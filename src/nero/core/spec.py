@@ -1,15 +1,24 @@
-"""The two lists behind Nero: every option that an update reads, and every tensor that it keeps.
+"""The two lists behind Nero: all options of an update, and all state tensors.
 
-An option is a field of `Hyper`, a piece of state an entry of `STATE`; both are declared here and nowhere
-else. The optimizer's checks, checkpoints and resharding, the bytes in ``describe``, the signature of a kept
-plan, the arguments of the compiled operator, the kernel's record and Triton's columns all follow from the
-declarations. What is left to write for a new option is what it does: in `nero.core.rule` and the kernels.
+An option is a field of `Hyper`, a state tensor an entry of `STATE`. The optimizer's checks, checkpoints and
+resharding, the bytes in ``describe``, the signature of a cached plan, the arguments of the compiled
+operator, the CPU kernel's record and Triton's columns all follow from these declarations. A new option then
+only needs its effect, in `nero.core.rule` and the kernels.
 """
 
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 import torch
 from torch import Tensor
@@ -29,9 +38,10 @@ Norm: TypeAlias = Literal["rms", "peak"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
 PROPAGATE, PEAK = NONFINITE.index("propagate"), NORMS.index("peak")
 _RATES = "lr must be finite and at least 0"
+_T = TypeVar("_T")
 
 
-# --- readers: each takes the name and the value of an option, and returns the value or refuses it ---
+# --- readers: each takes an option's name and value, and returns the value or raises ---
 
 
 def unit_interval(name: str, value: float) -> float:
@@ -68,14 +78,14 @@ def finite_positive(name: str, value: float) -> float:
 
 
 def flag(name: str, value: bool) -> bool:
-    """Read a truth value; ``"no"`` is none."""
+    """Read a bool; strings are refused."""
     if not isinstance(value, bool | int) or value not in (0, 1):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     return bool(value)
 
 
 def int64(name: str, value: int) -> int:
-    """Read an integer that a kernel can hold."""
+    """Read an integer that fits into 64 bits."""
     if not isinstance(value, int) and hasattr(value, "__index__"):
         value = operator.index(value)  # numpy's
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
@@ -84,9 +94,9 @@ def int64(name: str, value: int) -> int:
 
 
 def learning_rate(name: str, value: Any) -> Any:
-    """Read a rate: a number that is finite and at least zero, or a tensor of one.
+    """Read a learning rate: a finite number that is at least zero, or a tensor with one.
 
-    A tensor that is not on the CPU is not looked into, since that would wait for its device.
+    The value of a tensor on another device is not checked, since that would wait for the device.
     """
     if isinstance(value, Tensor):
         if value.numel() != 1:
@@ -110,30 +120,30 @@ def rate_of_step(lr: Any) -> float | Tensor:
 
 
 def sphere(name: str, value: Any) -> Sphere:
-    """Read a constraint, by itself or by its name."""
+    """Read a constraint or its name."""
     return as_constraint(value)
 
 
 def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
-    """Read what to do with neurons that are not finite."""
-    if not isinstance(value, str) or value not in NONFINITE:
-        raise ValueError(f"nonfinite must be one of {NONFINITE}, not {value!r}")
-    return value
+    """Read how to treat neurons that are not finite."""
+    return _one_of(name, value, NONFINITE)
 
 
 def norm_name(name: str, value: Norm) -> Norm:
-    """Read how the norms of past gradients are remembered."""
-    if not isinstance(value, str) or value not in NORMS:
-        raise ValueError(f"norm must be one of {NORMS}, not {value!r}")
-    return value
+    """Read the running norm of past gradients."""
+    return _one_of(name, value, NORMS)
 
 
 def momentum_dtype_name(name: str, value: MomentumDtype | torch.dtype) -> MomentumDtype:
-    """Read the dtype of averages of the gradient, by itself or by its name."""
+    """Read the dtype of momentum buffers, or its name."""
     text = dtype_name(value) if isinstance(value, torch.dtype) else value
-    if not isinstance(text, str) or text not in MOMENTUM_DTYPES:
-        raise ValueError(f"momentum_dtype must be one of {MOMENTUM_DTYPES}, not {value!r}")
-    return text
+    return _one_of(name, text, MOMENTUM_DTYPES)
+
+
+def _one_of(name: str, value: Any, choices: tuple[_T, ...]) -> _T:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, not {value!r}")
+    return choices[choices.index(value)]
 
 
 def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:
@@ -143,10 +153,10 @@ def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) 
 
 
 class Hyper(NamedTuple):
-    """The options of an update, as one parameter's neurons obey them: THE list of options.
+    """The options of one parameter's update: THE list of options.
 
-    The annotation of a field holds its type and its reader; its default is the optimizer's. The learning
-    rate is not among them: it alone changes from step to step, and travels beside them.
+    A field's annotation has its type and its reader; its default is the optimizer's. The learning rate is
+    passed separately, since it alone changes from step to step.
 
     Example:
         >>> from nero.core.spec import Hyper
@@ -173,7 +183,7 @@ class Hyper(NamedTuple):
         return cls(*[READERS[name](name, options[name]) for name in cls._fields])
 
     def for_neurons(self, neurons: Neurons) -> "Hyper":
-        """Return the options that these neurons can obey; most often they are the same."""
+        """Return the options that apply to these neurons; mostly they are the same."""
         constraint = UNCONSTRAINED
         if not neurons.is_elementwise:
             constraint = self.constraint.for_fan_in(neurons.fan_in)
@@ -188,13 +198,13 @@ class Hyper(NamedTuple):
         return self.stochastic_rounding or self.momentum_dtype == "bfloat16"
 
     def along_given(self) -> "Hyper":
-        """Return the options of a step whose direction is given in the place of a gradient."""
+        """Return the options for a step along a given direction, which replaces the gradient."""
         return self._replace(direction="gradient", momentum=0.0, maximize=False)
 
     def encode(self) -> dict[str, float]:
-        """Return the options as numbers, by the names and types of `COLUMNS`, for kernels to read.
+        """Return the options as numbers for kernels, with the names and types in `COLUMNS`.
 
-        Without `direction`: what kernels are given in the place of a gradient lies along it.
+        `direction` is left out: kernels get the direction as their gradient.
         """
         values: dict[str, Any] = self._asdict()
         radius, centre = self.constraint.radius, self.constraint.centre
@@ -227,13 +237,13 @@ class Hyper(NamedTuple):
         return cls.read(values)
 
 
-# Options that are names, which kernels read as numbers.
+# Options with named choices, which kernels read as numbers.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "nonfinite": NONFINITE,
     "momentum_dtype": MOMENTUM_DTYPES,
     "norm": NORMS,
 }
-INITIAL = -1.0  # what `target` says for Sphere(radius="initial"), as NaN does for a free norm
+INITIAL = -1.0  # the `target` of Sphere(radius="initial"); NaN is that of a free norm
 
 READERS: dict[str, Callable[[str, Any], Any]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Hyper, include_extras=True).items()
@@ -251,43 +261,43 @@ def _columns() -> dict[str, type]:
 
 
 COLUMNS: dict[str, type] = _columns()
-"""What kernels read of the options: every number's name and type."""
+"""The names and types of the options that kernels read."""
 
 
 class StateSpec(NamedTuple):
-    """One tensor that an optimizer keeps for each parameter: its shape, its dtype, and when it exists."""
+    """One state tensor per parameter: its shape, its dtype, and when it exists."""
 
     shape: Literal["scalar", "per neuron", "per element"]
     dtype: torch.dtype | Callable[[Any], torch.dtype | None] | None = None
-    """By itself or from the options; ``None`` is the working dtype of the parameter."""
+    """A dtype, or a function of the options; ``None`` is the parameter's working dtype."""
     exists: Callable[[Neurons, Any], bool] = lambda neurons, hyper: True
     """Whether a parameter with these neurons and options has it."""
     initial: Callable[[Tensor, Any, Callable[[], Tensor]], Tensor] | None = None
-    """Its first value, from the parameter, the options and the norms of its neurons; zeros by default."""
+    """Its initial value, from the parameter, the options and the neurons' norms; zeros by default."""
     is_written: bool = True
     """Whether steps change it."""
     is_required: bool = True
-    """Whether every checkpoint has it; older versions did not write all that there is."""
+    """Whether every checkpoint has it; those of older versions may lack some."""
 
     def dtype_for(self, dtype: torch.dtype, hyper: Any) -> torch.dtype:
-        """Return the dtype that it has for a parameter of ``dtype`` with these options."""
+        """Return its dtype for a parameter of ``dtype`` with these options."""
         own = self.dtype
         if own is not None and not isinstance(own, torch.dtype):
             own = own(hyper)
         return own or working_dtype(dtype)
 
     def num_bytes(self, neurons: Neurons, numel: int, dtype: torch.dtype, hyper: Any) -> int:
-        """Return the bytes that it takes for a parameter of ``numel`` weights of ``dtype``."""
-        numbers = {"scalar": 1, "per neuron": neurons.num_neurons, "per element": numel}
-        return numbers[self.shape] * self.dtype_for(dtype, hyper).itemsize
+        """Return its size in bytes for a parameter of ``numel`` weights of ``dtype``."""
+        sizes = {"scalar": 1, "per neuron": neurons.num_neurons, "per element": numel}
+        return sizes[self.shape] * self.dtype_for(dtype, hyper).itemsize
 
 
 def _initial_scale(param: Tensor, hyper: Hyper, norms: Callable[[], Tensor]) -> Tensor:
-    # sigma_b: mean |b|, or bias_scale where the parameter starts at zero. Of finite entries: a masked logit
-    # of -inf has no size. Sums and counts are added up over ranks, so all have the same scale.
-    known = finite_part(param.to(sum_dtype(param)))
-    num_known = full_tensor(torch.isfinite(param).sum())
-    scale = full_tensor(known.abs().sum()) / num_known.clamp(min=1)
+    # sigma_b: mean |b| over finite entries, since a masked logit of -inf has no size; bias_scale if the
+    # parameter starts at zero. Sums and counts are reduced over ranks, so all have the same scale.
+    finite = finite_part(param.to(sum_dtype(param)))
+    num_finite = full_tensor(torch.isfinite(param).sum())
+    scale = full_tensor(finite.abs().sum()) / num_finite.clamp(min=1)
     return torch.where(scale > 0, scale, hyper.bias_scale)
 
 
@@ -320,4 +330,4 @@ STATE: dict[str, StateSpec] = {
         is_required=False,
     ),
 }
-"""What Nero keeps: THE table of state, in the order of checkpoints."""
+"""Nero's state: THE table of state tensors, in the order of checkpoints."""

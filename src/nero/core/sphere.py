@@ -1,7 +1,7 @@
-"""Where a neuron may live, and the projection onto it.
+"""Constraints on neurons, and the projection onto them.
 
-The paper's balanced neuron (Definition 1) has mean zero and norm one. Both halves are a field of
-[`Sphere`][nero.Sphere], so every choice of the paper's ablation is a value, not a branch:
+The paper's balanced neuron (Definition 1) has mean zero and norm one. Each is a field of
+[`Sphere`][nero.Sphere], so every variant in the paper's ablation is a value, not a branch:
 
 | name | value | in the paper |
 |---|---|---|
@@ -31,13 +31,13 @@ class Sphere:
     """A sphere of neurons: norm ``radius``, and mean zero if ``centre``.
 
     Args:
-        radius: the norm of every neuron; ``"initial"`` keeps the norm that each neuron has when the
-            optimizer first sees it; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one
-            in size, as a residual stream wants its embeddings; ``None`` leaves the norm free.
+        radius: the norm of every neuron; ``"initial"`` keeps each neuron's norm from when it was given to
+            the optimizer; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one in size,
+            which suits embeddings of a residual stream; ``None`` leaves the norm free.
         centre: whether the mean of every neuron is zero.
 
     Example:
-        >>> Sphere(radius="initial", centre=False)  # pretrained weights stay what they are
+        >>> Sphere(radius="initial", centre=False)  # pretrained weights stay unchanged
         Sphere(radius='initial', centre=False)
         >>> Sphere(radius=-1.0)
         Traceback (most recent call last):
@@ -64,11 +64,11 @@ class Sphere:
         return self.radius is None and not self.centre
 
     def for_fan_in(self, fan_in: int) -> "Sphere":
-        """Return the constraint that a neuron of this fan-in can obey and still learn, with its norm.
+        """Return the constraint for neurons of this fan-in, with a number for ``"sqrt_dim"``.
 
         Note:
-            With a fan-in of two, mean and norm together leave two points, ``(1, -1)/sqrt(2)`` and
-            its negative, so the mean is set free.
+            With a fan-in of two, fixing mean and norm would leave two points, ``(1, -1)/sqrt(2)`` and its
+            negative, so the mean is free.
         """
         sphere = self.with_norm(fan_in)
         if fan_in == 2 and sphere.centre and sphere.radius is not None:
@@ -76,7 +76,7 @@ class Sphere:
         return sphere
 
     def with_norm(self, fan_in: int) -> "Sphere":
-        """Return the constraint with a number for a radius that depends on the fan-in.
+        """Return the constraint with a number for ``"sqrt_dim"``.
 
         Example:
             >>> Sphere(radius="sqrt_dim").with_norm(9).radius
@@ -85,7 +85,7 @@ class Sphere:
         return replace(self, radius=math.sqrt(fan_in)) if self.radius == "sqrt_dim" else self
 
     def __deepcopy__(self, memo: Any) -> "Sphere":
-        return self  # it never changes, and its identity tells a default from a choice
+        return self  # immutable
 
     def __str__(self) -> str:
         parts = ["mean 0"] if self.centre else []
@@ -104,9 +104,9 @@ MEAN_ONLY = Sphere(radius=None)
 UNCONSTRAINED = Sphere(radius=None, centre=False)
 """No constraint, also called ``"none"``."""
 INITIAL_SPHERE = Sphere(radius="initial", centre=False)
-"""The norm that each neuron starts with, also called ``"initial"``: for pretrained weights."""
+"""Each neuron's initial norm, also called ``"initial"``: for pretrained weights."""
 
-CONSTRAINT_NAMES = {  # what configuration files and trainers pass
+CONSTRAINT_NAMES = {  # for configuration files and trainers
     "balanced": BALANCED,
     "norm": NORM_ONLY,
     "mean": MEAN_ONLY,
@@ -160,12 +160,12 @@ def is_balanced(
     constraint: Sphere = BALANCED,
     radius: Tensor | None = None,
 ) -> Tensor:
-    """Tell for every neuron whether it obeys ``constraint`` as well as its dtype can express.
+    """Check for every neuron whether it obeys ``constraint`` up to the rounding of its dtype.
 
     Args:
         weight: weights, of any dtype and memory format.
         fan_in_dims: the dims of ``weight`` that belong to one neuron.
-        constraint: what to obey.
+        constraint: the constraint to check.
         radius: the norm of each neuron, for ``Sphere(radius="initial")``.
 
     Returns:
@@ -201,18 +201,17 @@ def project(
 ) -> Tensor:
     """Project every neuron onto ``constraint`` (Algorithm 1, the last two lines).
 
-    A neuron that obeys it already comes back with the same bits, so projecting twice changes
-    nothing. Differentiable.
+    A neuron that already obeys it stays bit-identical, so projecting twice changes nothing.
+    Differentiable.
 
     Args:
         weight: weights, of any dtype and memory format.
         fan_in_dims: the dims of ``weight`` that belong to one neuron.
-        constraint: where the neurons may live.
+        constraint: the constraint to project onto.
         radius: the norm of each neuron, for ``Sphere(radius="initial")``.
 
     Note:
-        A zero or constant neuron has no direction to project, and a non-finite one no meaning: both
-        come back as they are.
+        Zero and constant neurons have no direction to project; they and non-finite ones stay unchanged.
 
     Example:
         >>> project(torch.tensor([[1.0, 2.0, 3.0]]), fan_in_dims=(1,))
@@ -226,11 +225,11 @@ def project(
     w = weight.to(sum_dtype(weight))
     centred = w
     if constraint.centre:
-        for _ in range(2):  # the second time removes what cancellation left of a large mean
+        for _ in range(2):  # the second pass removes the rounding error of a large mean
             centred = centred - centred.sum(fan_in_dims, keepdim=True) / fan_in
     size_sq = w.square().sum(fan_in_dims, keepdim=True)
     norm_sq = centred.square().sum(fan_in_dims, keepdim=True)
-    # What centring leaves of a constant row is rounding, and rounding is no direction.
+    # Centring a constant row leaves rounding errors, which are not a direction.
     threshold = 8 * torch.finfo(working_dtype(weight.dtype)).eps
     has_direction = (norm_sq > threshold**2 * size_sq) & torch.isfinite(size_sq)
     target = _target(constraint, radius, norm_sq)
@@ -241,19 +240,14 @@ def project(
 
 
 def target_radius(constraint: Sphere, radius: Tensor | None) -> float | Tensor | None:
-    """Return the norm that neurons must have: a number, one per neuron, or ``None``.
-
-    Example:
-        >>> target_radius(BALANCED, None), target_radius(MEAN_ONLY, None)
-        (1.0, None)
-    """
+    """Return the norm that neurons must have: one number, one per neuron, or ``None`` if free."""
     if not isinstance(constraint.radius, str):
         return constraint.radius
     if constraint.radius == "sqrt_dim":
         raise ValueError('Sphere(radius="sqrt_dim") needs a fan-in: see Sphere.with_norm')
     if radius is None:
         raise ValueError(
-            'Sphere(radius="initial") needs the radius of each neuron: give radius=, one number for each'
+            'Sphere(radius="initial") needs the radius of each neuron: give radius=, one number per neuron'
         )
     return radius
 

@@ -1,15 +1,15 @@
-"""The traces that training leaves in a matrix.
+"""Detect trained matrices by the traces that training leaves.
 
-The entries of a fresh matrix are independent draws of one scale. Training makes some rows or columns longer
-than others, and a few directions stand out. Each trace is a z-score against independent entries:
+The entries of a fresh matrix are independent draws with one scale. Training makes some rows or columns
+longer than others, and a few directions stand out. Each trace is a z-score against independent entries:
 
 | trace | statistic | law of independent entries |
 |---|---|---|
 | long rows or columns | spread of their mean squares | chi-squared, by Wilson and Hilferty's cube root |
 | directions | largest singular value | Tracy and Widom's centring and scale |
 
-The score is the smaller of the two, because odd initializations show one of them: Laplace draws the first,
-and draws with a mean the second.
+The score is the smaller of the two, because unusual initializations show one of them: Laplace draws the
+first, and draws with a nonzero mean the second.
 """
 
 import math
@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 MIN_SIZE = 16
-"""Fewer rows or columns tell nothing."""
+"""With fewer rows or columns the score means nothing."""
 THRESHOLD = 6.0
 """Fresh matrices stay below this score."""
 
 
 def training_score(matrix: Tensor) -> float:
-    """Return how much a matrix differs from a fresh one; minus infinity if there is too little to judge.
+    """Score how much a matrix differs from a fresh one; minus infinity if it is too small to judge.
 
-    Rows and columns of zeros do not count: padding, or pixels that are never lit. A score at or below
-    `THRESHOLD` may be too high, since one trace is enough to know.
+    Ignores rows and columns of zeros, such as padding or pixels that are never lit. A score at or below
+    `THRESHOLD` is an upper bound, since the second trace is then not computed.
 
     Example:
         >>> from nero.core.traces import training_score
@@ -60,8 +60,8 @@ def _spread(squares: Tensor, dim: int) -> float:
 
 
 def _largest_direction(matrix: Tensor) -> float:
-    own = torch.Generator().manual_seed(0)  # the user's random numbers stay as they are
-    direction = torch.randn(matrix.shape[1], generator=own).to(matrix)
+    generator = torch.Generator().manual_seed(0)  # leaves the global RNG untouched
+    direction = torch.randn(matrix.shape[1], generator=generator).to(matrix)
     for _ in range(12):
         direction = matrix.T @ (matrix @ direction)
         direction /= direction.norm()

@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import (
 
 from nero import Nero, param_groups
 from nero.distributed import fan_in_mesh_dims
-from nero.distributed.owners import _in_order, cuts_of
+from nero.distributed.owners import _in_order, shardings_of
 from nero.layout import neurons_from_options
 from nero_tools.plan.simulate import fake_ranks
 from tests.distributed.ranks import (
@@ -199,7 +199,7 @@ def test_what_was_cut_last_is_put_together_first():
         mesh = init_device_mesh("cpu", (2, 2, 2))
         for placements in ([Shard(0), Shard(1), Shard(0)], [Shard(1), Shard(1), Shard(0)]):
             param = distribute_tensor(torch.zeros(8, 8), mesh, placements)
-            order = [cut.mesh_dim for cut in _in_order([cuts_of(param)])]
+            order = [sharding.mesh_dim for sharding in _in_order([shardings_of(param)])]
             assert sorted(order) == [0, 1, 2]
             for outer, inner in combinations(range(3), 2):
                 if placements[outer] == placements[inner]:

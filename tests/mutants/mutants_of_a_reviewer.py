@@ -236,7 +236,7 @@ MUTANTS = [
     Mutant(
         "reviewed-owners-02",
         "src/nero/distributed/owners.py",
-        "    each = -(-length // num_parts)\n    return [max(min(each, length - r * each), 0) for r in range(num_parts)]",
+        "    full = -(-length // num_parts)\n    return [max(min(full, length - r * full), 0) for r in range(num_parts)]",
         "    each, more = divmod(length, num_parts)\n    return [each + (r < more) for r in range(num_parts)]",
         ("tests/distributed/test_same_bits.py", "-k", "one_process and 4"),
     ),

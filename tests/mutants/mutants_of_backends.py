@@ -457,8 +457,8 @@ MUTANTS = [
     Mutant(
         "owners-cuts-between",
         SHARED + "owners.py",
-        "for outer, inner in combinations(cuts, 2):",
-        "for outer, inner in zip(cuts, cuts[1:]):",
+        "for outer, inner in combinations(shardings, 2):",
+        "for outer, inner in zip(shardings, shardings[1:]):",
         ("tests/distributed/test_same_bits.py", "-k", "cut_last"),
     ),
     Mutant(
@@ -527,7 +527,7 @@ MUTANTS = [
     Mutant(
         "shared-state-of-groups",
         SHARED + "placement.py",
-        "kept[0] = neurons.num_groups",
+        "sizes[0] = neurons.num_groups",
         "pass",
         TWO_RANKS,
     ),

@@ -1,4 +1,4 @@
-"""What the baselines share: precision, sharding, and a step that is one pure function of a layer."""
+"""The baselines' shared step: one pure function of a layer, with precision and sharding handled here."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ class LayerRule(Rule):
     def update(
         self, weight: Tensor, grad: Tensor, state: State, options: Group, norm: LayerNorm
     ) -> tuple[Tensor, State]:
-        """Compute the new weight and the changed state; ``state["step"]`` counts this step already.
+        """Compute the new weight and the changed state.
 
-        ``options`` has ``lr``, too.
+        ``state["step"]`` already counts this step, and ``options`` includes ``lr``.
         """
 
     def step(self, updates: list[Update], groups: Sequence[Group]) -> None:
@@ -37,15 +37,15 @@ class LayerRule(Rule):
             _write_(update, *self._computed(update, layer_norm), is_active=update.lr != 0)
 
     def _step_shared(self, updates: list[Update]) -> None:
-        # Gone through twice, so that the norms of all layers are added up at once.
+        # Computed twice, so that the norms of all layers are reduced at once.
         from nero.distributed import SharedNorms
 
         shared = SharedNorms()
         for update in updates:
-            self._computed(update, shared.asked_for(update))
-        norm = shared.answers()
+            self._computed(update, shared.recorder(update))
+        norm = shared.reduced()
         for update in updates:
-            shared.num_with_grad = float(update.has_grad)  # what a rule without norms goes by
+            shared.num_with_grad = float(update.has_grad)  # for rules without norms
             computed = self._computed(update, norm)
             is_active = (update.lr != 0) & (shared.num_with_grad > 0)
             _write_(update, *computed, is_active=is_active)

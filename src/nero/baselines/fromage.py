@@ -40,8 +40,8 @@ class Fromage(RelativeOptimizer):
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        The authors' code can also clip weights to a multiple of their initial norm (``p_bound``);
-        ours does not: for a bounded domain use ``Balanced(Fromage(...))``.
+        The authors' code can also clip weights to a multiple of their initial norm (``p_bound``). Ours
+        cannot; to bound weights use ``Balanced(Fromage(...))``.
 
     Example:
         >>> layer = nn.Linear(3, 2)

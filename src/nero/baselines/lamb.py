@@ -51,7 +51,7 @@ class LambRule(LayerRule):
 
 
 class Lamb(RelativeOptimizer):
-    r"""Adam's direction with the norm of the layer (You et al. 2020, Algorithm 2).
+    r"""Adam's direction with the layer's norm (You et al. 2020, Algorithm 2).
 
     $$
     u = \hat m/(\sqrt{\hat v} + \epsilon) + \lambda w \qquad
@@ -61,19 +61,18 @@ class Lamb(RelativeOptimizer):
     Args:
         params: a model, its parameters, or param groups.
         lr: step size ``eta``. The paper tunes it per task and batch size; 0.001 is common.
-        betas: averaging constants of the gradient and of its square. The Nero paper uses (0, 0.999).
+        betas: decay rates of the first and second moments. The Nero paper uses (0, 0.999).
         eps: added to the root of the second moment.
         weight_decay: decay ``lambda``, inside the trust ratio.
-        max_norm: largest norm of a layer that counts: ``phi(z) = min(z, max_norm)``.
+        max_norm: upper bound of a layer's norm: ``phi(z) = min(z, max_norm)``.
         maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        Implementations differ. Ours is the paper's: both moments are bias-corrected, and unless
-        ``max_norm`` is given ``phi`` is the identity. The code of the Nero paper's authors has
-        ``max_norm = 10``, by which large layers learn more slowly, and does no bias correction; many
-        others leave biases and gains out of the trust ratio, which a group with its own
-        ``weight_decay`` does not do here.
+        Implementations differ. Ours follows the paper: both moments are bias-corrected, and ``phi`` is the
+        identity unless ``max_norm`` is given. The Nero authors' code has ``max_norm = 10``, which slows
+        large layers down, and no bias correction. Many others leave biases and gains out of the trust
+        ratio; here no group option does that.
 
     Example:
         >>> layer = nn.Linear(3, 2)

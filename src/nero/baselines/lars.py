@@ -1,4 +1,4 @@
-"""LARS: momentum SGD with a local rate per layer."""
+"""LARS: momentum SGD with a local learning rate per layer."""
 
 from typing import ClassVar, NoReturn
 
@@ -42,7 +42,7 @@ class LarsRule(LayerRule):
 
 
 class Lars(RelativeOptimizer):
-    r"""Momentum SGD with a local rate per layer (You et al. 2017, Algorithm 1).
+    r"""Momentum SGD with a local learning rate per layer (You et al. 2017, Algorithm 1).
 
     $$
     \lambda_l = \tau\,\frac{\|w\|}{\|g\| + \lambda\|w\|} \qquad
@@ -52,8 +52,8 @@ class Lars(RelativeOptimizer):
 
     Args:
         params: a model, its parameters, or param groups.
-        lr: global rate ``eta``. With the trust coefficient of the paper, a layer moves by
-            ``0.001 * lr`` of its norm at a step.
+        lr: global learning rate ``eta``. With the paper's trust coefficient, a step moves a layer by
+            ``0.001 * lr`` of its norm.
         momentum: momentum ``mu``.
         weight_decay: decay ``lambda``.
         trust_coefficient: the paper's ``eta``, written ``tau`` above.
@@ -61,9 +61,9 @@ class Lars(RelativeOptimizer):
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        Implementations differ. Ours is the paper's: the rate is inside the momentum buffer, and every
-        tensor is a layer. Others keep the rate outside the buffer, use ``||g + lambda*w||`` as the
-        denominator, add an epsilon, or leave biases and gains out.
+        Implementations differ. Ours follows the paper: the learning rate is inside the momentum buffer,
+        and every tensor is a layer. Others keep the learning rate outside the buffer, use
+        ``||g + lambda*w||`` as the denominator, add an epsilon, or leave biases and gains out.
 
     Example:
         >>> layer = nn.Linear(3, 2)

@@ -65,17 +65,17 @@ class Madam(RelativeOptimizer):
     Args:
         params: a model, its parameters, or param groups.
         lr: step size ``eta``.
-        beta: averaging constant of the squared gradient.
+        beta: decay rate of the mean squared gradient.
         max_ratio: largest ``|g|/g_bar``, the paper's ``eta*/eta``.
-        weight_bound: largest weight in units of the initial root mean square of its tensor, the
-            paper's ``sigma*/sigma``.
+        weight_bound: largest weight in units of its tensor's initial root mean square, the paper's
+            ``sigma*/sigma``.
         maximize: maximize the objective.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
 
     Note:
-        - A factor keeps zero at zero: zero-initialized parameters never move. Give biases a non-zero
+        - Zero-initialized parameters never move, since updates are factors. Give biases a non-zero
           initialization.
-        - The authors' code allows ``max_ratio = 10``. It and ours bias-correct the average; the
+        - The authors' code uses ``max_ratio = 10``. Like ours, it corrects the average's bias, which the
           paper's pseudocode does not.
 
     Example:

@@ -1,10 +1,10 @@
-"""Nero on torch's own distributed engine: what a rank can do alone, and the one sum that it cannot.
+"""Nero on DTensors.
 
-Under FSDP2, HSDP and DDP a rank holds whole neurons and steps them by itself. Where the fan-in is sharded,
-five numbers per neuron are added up over the ranks that share it: one flat all-reduce per process group,
-whatever the number of parameters. Directions that take a whole matrix are found by one rank, its owner.
+Under FSDP2, HSDP and DDP each rank holds whole neurons and steps them without communication. If the fan-in
+is sharded, five numbers per neuron are summed over ranks, with one flat all-reduce per process group for
+all parameters. Directions that depend on a whole matrix are computed by one rank, its owner.
 
-Imported only by those who have sharded parameters.
+Imported only if parameters are sharded.
 """
 
 from nero.distributed.collectives import lowest_on_any_rank

@@ -1,7 +1,4 @@
-"""What ranks send each other: sums of all parameters, or one number that they must agree on.
-
-One all-reduce per process group, whatever the number of parameters.
-"""
+"""All-reduces: sums for all parameters at once, or one number that ranks must agree on."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -15,27 +12,26 @@ MeshDim: TypeAlias = tuple[DeviceMesh, int]
 
 
 def all_reduce(tensor: Tensor, mesh: DeviceMesh, mesh_dim: int, op: str = "sum") -> Tensor:
-    """Add up a tensor over one dim of a mesh, in a way that compilers and torch's debug mode see."""
+    """All-reduce a tensor over a mesh dim, visibly to torch.compile and CommDebugMode."""
     reduced: Tensor = funcol.wait_tensor(funcol.all_reduce(tensor, op, (mesh, mesh_dim)))
     return reduced
 
 
 def all_reduce_flat(buffers: Sequence[Tensor], where: Sequence[Sequence[MeshDim]]) -> list[Tensor]:
-    """Add up flat buffers, each over some dims of some mesh; all ranks bring the same, in the same order.
+    """Sum flat buffers, each over its mesh dims; all ranks pass the same ones in the same order.
 
-    Buffers travel together by the name of the process group, because every ``fully_shard`` call builds a
-    mesh of its own.
+    Buffers are grouped by the process group's name, because every ``fully_shard`` call builds its own mesh.
     """
     summed = [*buffers]
     members: dict[str, list[int]] = {}
-    places: dict[str, MeshDim] = {}
+    groups: dict[str, MeshDim] = {}
     for index, mesh_dims in enumerate(where):
         for mesh, mesh_dim in mesh_dims:
             name = str(mesh.get_group(mesh_dim).group_name)
             members.setdefault(name, []).append(index)
-            places.setdefault(name, (mesh, mesh_dim))
+            groups.setdefault(name, (mesh, mesh_dim))
     for name, indices in members.items():
-        flat = all_reduce(torch.cat([summed[i] for i in indices]), *places[name])
+        flat = all_reduce(torch.cat([summed[i] for i in indices]), *groups[name])
         parts = flat.split([summed[i].numel() for i in indices])
         for i, part in zip(indices, parts, strict=True):
             summed[i] = part
@@ -43,11 +39,10 @@ def all_reduce_flat(buffers: Sequence[Tensor], where: Sequence[Sequence[MeshDim]
 
 
 def lowest_on_any_rank(number: int, meshes: Iterable[DeviceMesh]) -> int:
-    """Return the lowest of the numbers that the ranks of some meshes bring; all of them must call this.
+    """Return the lowest number on any rank of some meshes; all ranks must call this.
 
-    It goes over every dim of every mesh, those of replicas too, so that nothing is assumed of what ranks
-    hold. Dims cross like the rows and columns of a grid: after each has been reduced once, all ranks of
-    the grid have the same number. Waits for the device.
+    Reduces over every dim of every mesh, including replicas, without assumptions about what ranks hold.
+    After one reduction per dim, all ranks of a mesh have the same number. Waits for the device.
     """
     lowest = torch.tensor(number)
     done = set()

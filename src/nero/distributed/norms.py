@@ -1,4 +1,4 @@
-"""Norms of whole layers, for optimizers that go by layer."""
+"""Norms of sharded layers, for layerwise optimizers."""
 
 from collections.abc import Sequence
 
@@ -11,37 +11,38 @@ from nero.distributed.collectives import MeshDim, all_reduce_flat
 
 
 class SharedNorms:
-    """Norms of whole layers of which this rank holds a part, all added up at once.
+    """Norms of sharded layers, all reduced at once.
 
-    A rule is gone through twice. At first it says what it needs the norms of, and is answered with ones;
-    then it gets the norms, in the same order. With each norm travels on how many ranks the layer has a
-    gradient: all ranks bring the same layers, with a gradient or without.
+    The update of each layer runs twice: first with `recorder`, which collects the sums of squares and
+    returns ones, then with `reduced`, which returns the norms in the same order. The number of ranks on
+    which a layer has a gradient is reduced with each norm: all ranks pass the same layers, with a gradient
+    or without.
     """
 
     def __init__(self) -> None:
         self._pairs: list[Tensor] = []
         self._where: list[Sequence[MeshDim]] = []
         self.num_with_grad: float | Tensor = 0
-        """Of the layer whose norm was answered last: on how many ranks it has a gradient."""
+        """The number of ranks with a gradient of the layer whose norm was returned last."""
 
-    def asked_for(self, update: Update) -> LayerNorm:
-        """Return what notes the norms that the rule of a parameter asks for."""
+    def recorder(self, update: Update) -> LayerNorm:
+        """Return a norm that records its argument, and returns one."""
 
-        def note(x: Tensor) -> Tensor:
+        def record(x: Tensor) -> Tensor:
             square = sum_of_squares(x)
             self._pairs.append(torch.stack([square, torch.full_like(square, update.has_grad)]))
             self._where.append(update.reduce_over)
             return torch.ones((), dtype=x.dtype, device=x.device)
 
-        return note
+        return record
 
-    def answers(self) -> LayerNorm:
-        """Add everything up, and return what answers with the norms, one after the other."""
+    def reduced(self) -> LayerNorm:
+        """All-reduce the recorded sums, and return a norm that returns them one after the other."""
         summed = iter(all_reduce_flat(self._pairs, self._where))
 
-        def answer(x: Tensor) -> Tensor:
+        def norm(x: Tensor) -> Tensor:
             pair = next(summed)
             self.num_with_grad = pair[1]
             return pair[0].sqrt().to(x.dtype)
 
-        return answer
+        return norm

@@ -1,4 +1,4 @@
-"""Placements x layout -> what this rank holds of a parameter, and with whom it must add up sums."""
+"""Combine placements with a layout: which neurons this rank holds, and over which ranks to reduce sums."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,17 +18,17 @@ from nero.distributed.collectives import MeshDim, all_reduce
 
 
 def sharded_dim(placement: Placement, ndim: int) -> int | None:
-    """Return the tensor dim that a placement cuts, or ``None``.
+    """Return the tensor dim that a placement shards, or ``None``.
 
-    Asked by attribute, because torch's strided shard (FSDP on top of tensor parallelism) is no subclass of
-    its shard.
+    Reads the attribute, because torch's ``_StridedShard`` (FSDP on top of tensor parallelism) is not a
+    subclass of ``Shard``.
     """
     dim = getattr(placement, "dim", None)
     return None if dim is None else dim % ndim
 
 
 def sharded_mesh_dims(param: Tensor) -> tuple[MeshDim, ...]:
-    """Return the mesh dims over which a parameter is cut: where the sums of a whole layer are added up."""
+    """Return the mesh dims over which a parameter is sharded, for reductions over a whole layer."""
     if not isinstance(param, DTensor):
         return ()
     return tuple(
@@ -39,7 +39,7 @@ def sharded_mesh_dims(param: Tensor) -> tuple[MeshDim, ...]:
 
 
 def fan_in_mesh_dims(param: Tensor, neurons: Neurons) -> tuple[MeshDim, ...]:
-    """Return the mesh dims over which neurons are cut: where the sums of each are added up."""
+    """Return the mesh dims over which the fan-in is sharded, for reductions over each neuron."""
     if not isinstance(param, DTensor) or neurons.is_elementwise:
         return ()
     return tuple(
@@ -51,7 +51,7 @@ def fan_in_mesh_dims(param: Tensor, neurons: Neurons) -> tuple[MeshDim, ...]:
 
 
 def check_placements(param: DTensor, neurons: Neurons, name: str) -> None:
-    """Raise if the placements of a parameter leave no neurons, or cut what cannot be cut."""
+    """Raise if a parameter's placements are not supported."""
     if any(placement.is_partial() for placement in param.placements):
         raise RuntimeError(
             f"{name} has a Partial placement: each rank holds a summand of it, and no neuron; "
@@ -66,16 +66,16 @@ def check_placements(param: DTensor, neurons: Neurons, name: str) -> None:
 
 
 def local_pair(param: Tensor, grad: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return what this rank holds of a parameter and of its gradient.
+    """Return this rank's shards of a parameter and its gradient.
 
-    A gradient that is placed otherwise than its parameter is redistributed first, which communicates.
+    A gradient with other placements is first redistributed, which communicates.
     """
     if not isinstance(param, DTensor):
         return param, grad
     if not isinstance(grad, DTensor):
         raise RuntimeError(
             f"{name} is sharded (a DTensor), but its gradient is a plain tensor; give it a gradient that "
-            "is sharded alike, as torch's own engine does"
+            "is sharded in the same way, as autograd does"
         )
     if grad.placements != param.placements:
         grad = grad.redistribute(param.device_mesh, param.placements)
@@ -83,36 +83,35 @@ def local_pair(param: Tensor, grad: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 def places_of(param: Tensor, neurons: Neurons) -> Places:
-    """Return where the elements that this rank holds lie in the whole parameter, by row-major position."""
+    """Return the offset and strides of this rank's shard in the full, contiguous parameter."""
     assert isinstance(param, DTensor)
-    whole = torch.empty(param.shape, device="meta")
+    full = torch.empty(param.shape, device="meta")
     _, offsets = compute_local_shape_and_global_offset(
         param.shape, param.device_mesh, param.placements
     )
-    start = sum(n * stride for n, stride in zip(offsets, whole.stride(), strict=True))
-    return Places(start, tuple(neurons.view(whole).stride()))
+    start = sum(n * stride for n, stride in zip(offsets, full.stride(), strict=True))
+    return Places(start, tuple(neurons.view(full).stride()))
 
 
 def per_neuron(
     param: DTensor, neurons: Neurons, local: Tensor | None = None, **options: Any
 ) -> DTensor:
-    """Make a tensor of one number per neuron that checkpoints can reshard.
+    """Make a DTensor with one number per neuron, which checkpoints can reshard.
 
-    It is sharded as the neurons are, and replicated over the ranks that share them.
+    It is sharded as the neurons are, and replicated over ranks that hold parts of the same neurons.
 
     Args:
-        param: whose neurons.
-        neurons: as the whole parameter has them.
-        local: what this rank holds; zeros if it is left out.
-        options: dtype and device of those zeros.
+        param: the parameter.
+        neurons: the neurons of the full parameter.
+        local: this rank's shard; zeros by default.
+        options: dtype and device of the zeros.
     """
     neuron_dims = neurons.neuron_dims or ()
     if local is None:
-        mine = param.to_local().shape
-        kept = [n if d in neuron_dims else 1 for d, n in enumerate(mine)]
+        sizes = [n if d in neuron_dims else 1 for d, n in enumerate(param.to_local().shape)]
         if neurons.num_groups > 1:
-            kept[0] = neurons.num_groups
-        local = torch.zeros(kept, **options)
+            sizes[0] = neurons.num_groups
+        local = torch.zeros(sizes, **options)
     placements = [
         p if sharded_dim(p, param.ndim) in neuron_dims else Replicate() for p in param.placements
     ]
@@ -128,18 +127,18 @@ def per_neuron(
 
 
 def sharded_neuron_norm(param: DTensor, neurons: Neurons) -> DTensor:
-    """Compute the norm of the finite weights of every neuron that this rank has a part of."""
-    known = finite_part(neurons.view(param.to_local()))
-    norm = neuron_norm(known, fan_in_dims=neurons.fan_in_dims)
+    """Compute the norm of the finite weights of every neuron on this rank."""
+    finite = finite_part(neurons.view(param.to_local()))
+    norm = neuron_norm(finite, fan_in_dims=neurons.fan_in_dims)
     for mesh, mesh_dim in fan_in_mesh_dims(param, neurons):
         norm = all_reduce(norm.to(sum_dtype(norm)).square(), mesh, mesh_dim).sqrt()
     return per_neuron(param, neurons, norm.flatten(0, 1) if norm.ndim > param.ndim else norm)
 
 
 def total_count(counts: Iterable[tuple[Tensor, Neurons, Tensor]]) -> int:
-    """Add up what every rank has counted of its part of each parameter; all ranks must call this.
+    """Sum counts of neurons over all ranks; all ranks must call this.
 
-    What several ranks have counted, because they hold the same neurons, counts once.
+    Neurons on several ranks count once.
     """
     total = 0
     by_mesh: dict[DeviceMesh, list[Tensor]] = {}
@@ -153,8 +152,8 @@ def total_count(counts: Iterable[tuple[Tensor, Neurons, Tensor]]) -> int:
         }
         is_first = all(mesh.get_local_rank(d) == 0 for d in shared)
         by_mesh.setdefault(mesh, []).append(count if is_first else torch.zeros_like(count))
-    for mesh, mine in by_mesh.items():
-        summed = torch.stack(mine).sum()
+    for mesh, local_counts in by_mesh.items():
+        summed = torch.stack(local_counts).sum()
         for mesh_dim in range(mesh.ndim):
             summed = all_reduce(summed, mesh, mesh_dim)
         total += int(summed)

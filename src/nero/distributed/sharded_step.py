@@ -1,4 +1,4 @@
-"""The step of neurons that several ranks share: sums, one all-reduce per process group, new rows."""
+"""The step if the fan-in is sharded: local sums, one all-reduce per process group, new rows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,18 +11,18 @@ from nero.distributed.collectives import all_reduce_flat
 
 
 def step_(updates: Sequence[Update], backends: Mapping[str, Backend]) -> None:
-    """Update, in place, the weights and state of parameters whose neurons ranks share.
+    """Update, in place, the weights and state of parameters whose fan-in is sharded.
 
-    All ranks name the same parameters in the same order, with a gradient or without. A parameter that has
-    a gradient on some ranks only takes zeros for the others; one that has none anywhere is left alone, as
-    by a step at ``lr = 0``. No rank waits for its device to find out.
+    All ranks pass the same parameters in the same order, with a gradient or without. A gradient that is
+    missing on some ranks counts as zeros there; a parameter without any gradient does not change, as at
+    ``lr = 0``. No rank waits for its device to find out.
     """
     by_backend: dict[str, list[int]] = {}
     for i, update in enumerate(updates):
         by_backend.setdefault(update.backend, []).append(i)
     products: dict[int, Gram] = {}
-    for name, places in by_backend.items():
-        products |= zip(places, backends[name].gram([updates[i] for i in places]), strict=True)
+    for name, indices in by_backend.items():
+        products |= zip(indices, backends[name].gram([updates[i] for i in indices]), strict=True)
     buffers = []
     for i, update in enumerate(updates):
         sums = products[i].sums
@@ -31,10 +31,10 @@ def step_(updates: Sequence[Update], backends: Mapping[str, Backend]) -> None:
     active, turns = [], []
     for i, (update, sums) in enumerate(zip(updates, reduced, strict=True)):
         lr = torch.as_tensor(update.lr, dtype=sums.dtype, device=sums.device)
-        lr = torch.where(sums[-1] > 0, lr, 0.0)  # on how many ranks it has a gradient
+        lr = torch.where(sums[-1] > 0, lr, 0.0)  # sums[-1]: the number of ranks with a gradient
         active.append(update._replace(lr=lr))
         shape = update.state["exp_avg_norm"].shape
         total = Gram(sums[:-1].view(-1, *shape), products[i].rows)
         turns.append(plain.turn_of(active[-1], total))
-    for name, places in by_backend.items():
-        backends[name].apply_([active[i] for i in places], [turns[i] for i in places])
+    for name, indices in by_backend.items():
+        backends[name].apply_([active[i] for i in indices], [turns[i] for i in indices])

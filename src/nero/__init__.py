@@ -54,13 +54,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Found when it is first asked for, so that `nero --version` does not wait for torch.
+    # Imported at first use, so that `nero --version` does not import torch.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("baselines", "functional", "layout"):
         return import_module(f"nero.{name}")
-    homes = map(import_module, ("nero.optim", "nero.layout", "nero.functional"))
-    value = globals()[name] = getattr(next(home for home in homes if name in home.__all__), name)
+    packages = map(import_module, ("nero.optim", "nero.layout", "nero.functional"))
+    package = next(package for package in packages if name in package.__all__)
+    value = globals()[name] = getattr(package, name)
     return value
 
 

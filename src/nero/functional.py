@@ -1,4 +1,4 @@
-"""Pure tensor mathematics: Gram matrices, projections and updates, without any optimizer around them."""
+"""Pure tensor functions: Gram matrices, projections and updates, without an optimizer."""
 
 from nero.core.average import bias_correction
 from nero.core.gram import Gram, gram

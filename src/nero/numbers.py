@@ -1,4 +1,4 @@
-"""Numbers as people read them, and as JSON can hold them."""
+"""Numbers as readable text and as JSON values."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def human_bytes(num: float) -> str:
-    """Write a number of bytes with three digits.
+    """Format a number of bytes with three digits.
 
     Example:
         >>> from nero.numbers import human_bytes
@@ -23,7 +23,7 @@ def human_bytes(num: float) -> str:
 
 
 def json_values(value: Any) -> Any:
-    """Return ``value`` in JSON's types: dataclasses become dicts, numbers that are not finite ``None``.
+    """Convert ``value`` to JSON types: dataclasses become dicts, non-finite numbers ``None``.
 
     Example:
         >>> from nero.numbers import json_values

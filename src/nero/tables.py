@@ -1,4 +1,4 @@
-"""Rows of text as a table, fit for a terminal or a mail."""
+"""Rows of text as an aligned plain-text table."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,7 +8,7 @@ def aligned(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> s
 
     Args:
         rows: all of the same length; the first may be the header.
-        left: which columns go to the left.
+        left: the left-aligned columns.
 
     Example:
         >>> from nero.tables import aligned

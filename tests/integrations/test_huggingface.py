@@ -115,9 +115,7 @@ def test_axolotl_calls_the_factory_with_its_arguments_too(tmp_path):
 
 
 def test_what_are_no_training_arguments_is_refused():
-    with pytest.raises(
-        TypeError, match="args must be TrainingArguments, not str: pass the Trainer's"
-    ):
+    with pytest.raises(TypeError, match="args must be the Trainer's TrainingArguments, not str"):
         nero_for("runs")
 
 

@@ -39,7 +39,7 @@ USAGE = [
     ("plan --json .", "--json: '.' is a folder"),
     ("plan --json no/such/folder.json", "--json: there is no folder 'no/such'"),
     ("plan --json wrong.py/plan.json", "--json: there is no folder 'wrong.py'"),
-    (f"plan --json {'x' * 5000}.json", "--json: cannot write such a file"),
+    (f"plan --json {'x' * 5000}.json", "--json: cannot write this file"),
     ("plan --plot no/such/plan.png", "--plot: there is no folder"),
     ("bench --shapes gpt5", "--shapes: 'gpt5' must be one of"),
     ("bench --optimizers lion", "--optimizers: 'lion' must be one of"),

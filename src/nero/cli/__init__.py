@@ -1,4 +1,4 @@
-"""The ``nero`` command: `inspect`, `doctor`, and what other distributions add to it."""
+"""The ``nero`` command: `inspect`, `doctor`, and commands added by other distributions."""
 
 from nero.cli.dispatch import main
 

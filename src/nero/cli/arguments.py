@@ -1,4 +1,4 @@
-"""What the commands read from a command line; each reader refuses what it cannot use, and says why."""
+"""Shared command-line arguments, and readers that explain why a value is refused."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 class CommandError(argparse.ArgumentTypeError):
-    """A command cannot do what was asked, or read what was typed; the message says why."""
+    """A command cannot run, or cannot read its arguments; the message says why."""
 
     exit_code = 2
 
 
 class ModelError(CommandError):
-    """The user's own code raised, when it was imported or called."""
+    """The user's own code raised when it was imported or called."""
 
     exit_code = 1
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the model to read, the constraint that its neurons are under, and ``--json``."""
+    """Add the model, ``--constraint`` and ``--json``."""
     from nero.core.sphere import CONSTRAINT_NAMES
 
     parser.add_argument(
@@ -31,17 +31,17 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_example_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the batch that shows how a model uses its parameters; `nero.cli.load.load_example` reads it."""
+    """Add ``--example``, a batch for the model, read by `nero.cli.load.load_example`."""
     parser.add_argument(
         "--example",
         metavar="MODULE:CALLABLE",
-        help="a callable without arguments that returns a batch for the model: layers that are not "
-        "registered are then read by watching one forward pass",
+        help="a callable without arguments that returns a batch for the model: one forward pass on it "
+        "shows the layouts of layers that are not registered",
     )
 
 
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option that `nero.cli.output.print_or_write` obeys."""
+    """Add ``--json``, for `nero.cli.output.print_or_write`."""
     parser.add_argument(
         "--json",
         nargs="?",
@@ -58,7 +58,7 @@ def list_of(read: Callable[[str], object]) -> Callable[[str], list[object]]:
 
 
 def names_of(known: Mapping[str, object]) -> Callable[[str], list[object]]:
-    """Return a reader of ``NAME,...`` that refuses names that are not ``known``."""
+    """Return a reader of ``NAME,...`` that accepts only ``known`` names."""
 
     def read(name: str) -> str:
         if name not in known:
@@ -69,7 +69,7 @@ def names_of(known: Mapping[str, object]) -> Callable[[str], list[object]]:
 
 
 def output_file(text: str) -> str:
-    """Read the path of a file to write, and check it before the work is done rather than after."""
+    """Read an output path, and check it before the work is done rather than after."""
     try:
         if Path(text).is_dir():
             raise CommandError(f"{text!r} is a folder: give the name of a file in it")
@@ -77,6 +77,6 @@ def output_file(text: str) -> str:
             raise CommandError(f"there is no folder {str(Path(text).parent)!r}: make it first")
     except OSError as error:  # such as a name that is too long
         raise CommandError(
-            f"cannot write such a file: {error.strerror}; give another name"
+            f"cannot write this file: {error.strerror}; give another name"
         ) from error
     return text

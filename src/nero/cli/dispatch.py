@@ -1,4 +1,4 @@
-"""From what was typed to the command that it names, which is imported only then."""
+"""Run the command named on the command line, and import no other."""
 
 import argparse
 import os
@@ -12,10 +12,10 @@ from nero.cli.arguments import CommandError
 
 # Each module has add_arguments(parser) and run(args); its docstring describes the command.
 OURS = {
-    "inspect": ("nero.cli.inspect", "show what Nero does with every parameter, and why"),
-    "doctor": ("nero.cli.doctor", "say which backends run here, and test the one for GPUs"),
+    "inspect": ("nero.cli.inspect", "show how Nero treats every parameter, and why"),
+    "doctor": ("nero.cli.doctor", "show which backends run here, and test the GPU kernel"),
 }
-# Known without nero-tools, so that it can be asked for.
+# Listed even without nero-tools, so that the message can name it.
 TOOLS = {
     "bench": "time a step of Nero against torch's SGD and AdamW",
     "plan": "count memory and communication on simulated ranks",
@@ -24,17 +24,17 @@ TOOLS = {
 
 
 def commands() -> dict[str, tuple[str | None, str]]:
-    """Return each command's module, ``None`` if it is not installed, and what ``--help`` says of it.
+    """Return each command's module, or ``None`` if it is not installed, and its summary.
 
-    Other distributions add theirs by entry points of the group ``nero.commands``, which name such modules.
+    Other distributions add theirs with entry points in the group ``nero.commands`` that name such modules.
     """
-    found: dict[str, tuple[str | None, str]] = {**OURS}
-    found |= {name: (None, f"{summary}; needs nero-tools") for name, summary in TOOLS.items()}
+    modules: dict[str, tuple[str | None, str]] = {**OURS}
+    modules |= {name: (None, f"{summary}; needs nero-tools") for name, summary in TOOLS.items()}
     for added in entry_points(group="nero.commands"):
         if added.name not in OURS:
             package = added.value.partition(".")[0]
-            found[added.name] = added.value, TOOLS.get(added.name, f"a command of {package}")
-    return found
+            modules[added.name] = added.value, TOOLS.get(added.name, f"a command of {package}")
+    return modules
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"nero {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, (module, summary) in commands().items():
-        # Without a module, whatever follows the command, --help included, is answered below.
+        # Without a module, all arguments of the command, including --help, lead to the message below.
         subparser = subparsers.add_parser(name, help=summary, add_help=module is not None)
         if name in argv and module is not None:
             command = import_module(module)
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(args, "run"):
         print(f"nero {args.command} needs nero-tools: pip install nero-tools", file=sys.stderr)
         return 2
-    if unknown:  # here, because the parent would show its own usage
+    if unknown:  # refused here, because the parent parser would show its own usage
         args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     from nero import LayoutError
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\nnero {args.command}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the table has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0

@@ -1,6 +1,6 @@
-"""Say what Nero runs on here: versions, backends and why not others, the self-test of the GPU kernel.
+"""Show what Nero runs on here: versions, which backends run or why not, and a self-test of the GPU kernel.
 
-The self-test is run anew, whatever the cache says, and printed whole.
+The self-test always runs, regardless of cached results, and is printed in full.
 """
 
 import argparse
@@ -30,19 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=names_of(_DTYPES),
         default="float32,bfloat16",
         metavar="NAME,...",
-        help=f"dtypes to test the GPU kernel in, of {', '.join(_DTYPES)} (default: %(default)s)",
+        help=f"dtypes in which to test the GPU kernel: {', '.join(_DTYPES)} (default: %(default)s)",
     )
     add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what was found, or write it as JSON."""
-    found = diagnosis([_DTYPES[name] for name in args.dtypes])
-    print_or_write(text(found), found, args.json)
+    """Print the diagnosis, or write it as JSON."""
+    result = diagnosis([_DTYPES[name] for name in args.dtypes])
+    print_or_write(text(result), result, args.json)
 
 
 def diagnosis(dtypes: list[torch.dtype]) -> dict[str, Any]:
-    """Return everything as JSON can hold it."""
+    """Return everything as JSON values."""
     devices = _devices()
     return {
         **environment("cuda" if torch.cuda.is_available() else "cpu"),
@@ -61,7 +61,7 @@ def diagnosis(dtypes: list[torch.dtype]) -> dict[str, Any]:
 
 
 def self_tests(devices: list[torch.device], dtypes: list[torch.dtype]) -> list[dict[str, Any]]:
-    """Test the kernel in all its variants, on those devices that it runs on."""
+    """Test all variants of the kernel on the devices that can run it."""
     return [
         self_test(Variant(device, dtype, stochastic, momentum, shared)).as_dict()
         for device in devices
@@ -73,19 +73,19 @@ def self_tests(devices: list[torch.device], dtypes: list[torch.dtype]) -> list[d
     ]
 
 
-def text(found: dict[str, Any]) -> str:
-    """Return a diagnosis as people read it."""
-    lines = [", ".join(f"{name} {version}" for name, version in found["versions"].items())]
-    lines += [f"{found['machine']['cpu']}, {found['machine']['platform']}"]
-    lines += ["threads: " + ", ".join(f"{key} {value}" for key, value in found["threads"].items())]
-    lines += [f"cache: {found['cache']}", ""]
-    backends = [["backend", "here"], *map(list, found["backends"].items())]
+def text(result: dict[str, Any]) -> str:
+    """Return a diagnosis as readable text."""
+    lines = [", ".join(f"{name} {version}" for name, version in result["versions"].items())]
+    lines += [f"{result['machine']['cpu']}, {result['machine']['platform']}"]
+    threads = ", ".join(f"{key} {value}" for key, value in result["threads"].items())
+    lines += [f"threads: {threads}", f"cache: {result['cache']}", ""]
+    backends = [["backend", "here"], *map(list, result["backends"].items())]
     lines += [aligned(backends, left=(0, 1)), ""]
-    return "\n".join([*lines, self_tests_text(found["self_tests"])])
+    return "\n".join([*lines, self_tests_text(result["self_tests"])])
 
 
 def self_tests_text(tests: list[dict[str, Any]]) -> str:
-    """Return a table of self-tests, and below it every number that differed."""
+    """Return a table of self-tests, followed by every number that differed."""
     if not tests:
         return "self-test of the Triton kernel: not run, since it has no device here"
     rows = [["self-test", "dtype", "rounding", "momentum", "step", "cases", "seconds", "result"]]
@@ -97,8 +97,7 @@ def self_tests_text(tests: list[dict[str, Any]]) -> str:
         rows.append([*shown, str(test["num_cases"]), f"{test['seconds']:.2f}", result])
     lines = [aligned(rows, left=(0, 1, 2, 3, 4, 7))]
     for test in tests:
-        for each in test["differences"]:
-            difference = Difference(**each)
+        for difference in [Difference(**fields) for fields in test["differences"]]:
             lines.append(
                 f"{test['dtype']}, {difference.case}, {difference.tensor}: {difference.counted}"
             )
@@ -106,7 +105,7 @@ def self_tests_text(tests: list[dict[str, Any]]) -> str:
 
 
 def _devices() -> list[torch.device]:
-    """Return the devices that the kernel is meant for; with Triton's interpreter, the CPU."""
-    found = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    """Return all GPUs, and the CPU if Triton's interpreter runs there."""
+    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     is_interpreted = triton.why_not_device(torch.device("cpu")) is None
-    return [*found, *[torch.device("cpu")] * is_interpreted]
+    return [*gpus, *[torch.device("cpu")] * is_interpreted]

@@ -1,4 +1,4 @@
-"""The circumstances of a measurement."""
+"""Versions and hardware, for the records of measurements."""
 
 import contextlib
 import importlib.metadata
@@ -34,16 +34,16 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python, of torch and of those packages that are installed."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python, torch and the installed ones among ``packages``."""
+    installed = {"python": platform.python_version()}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return {**found, "torch": torch.__version__}
+            installed[package] = importlib.metadata.version(package)
+    return {**installed, "torch": torch.__version__}
 
 
 def cpu_name() -> str:
-    """Return the model of the processor, as the system names it."""
+    """Return the processor's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))

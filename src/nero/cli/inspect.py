@@ -1,4 +1,4 @@
-"""Build a model and show what Nero does with every parameter of it, and why."""
+"""Build a model and show how Nero treats each of its parameters, and why."""
 
 import argparse
 import json
@@ -16,17 +16,17 @@ _STYLES = {"neuron": "cyan", "gain": "magenta", "bias": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``nero inspect``."""
     add_model_argument(parser)
-    parser.set_defaults(constraint=None)  # that of the preset
+    parser.set_defaults(constraint=None)  # the preset's own
     parser.add_argument("--preset", default="paper", choices=[*PRESETS])
     add_example_argument(parser)
     parser.add_argument("--plain", action="store_true", help="print a table without colors")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the description of a model.
+    """Print a model's description.
 
     Raises:
-        CommandError: if Nero refuses one of its parameters.
+        CommandError: if Nero does not support one of its parameters.
     """
     model = load_model(args.model)
     example = None if args.example is None else load_example(args.example)
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
         description = describe(
             model, constraint=args.constraint, preset=args.preset, example=example
         )
-    except TypeError as error:  # a parameter that Nero refuses
+    except TypeError as error:  # an unsupported parameter
         raise CommandError(str(error)) from error
     if args.json:
         print(json.dumps(description.as_dict(), indent=2))

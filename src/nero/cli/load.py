@@ -1,4 +1,4 @@
-"""Models named on a command line."""
+"""Load models and batches named on the command line."""
 
 import importlib
 import inspect
@@ -16,9 +16,9 @@ from nero.cli.arguments import CommandError, ModelError
 def load_model(
     target: str, *, known: Mapping[str, Callable[[], nn.Module]] | None = None
 ) -> nn.Module:
-    """Build the model that ``MODULE:CALLABLE`` names, or one of the ``known`` models.
+    """Build the model named by ``MODULE:CALLABLE``, or one of the ``known`` models.
 
-    The model is built without memory for its weights where its code allows that.
+    Builds it on the meta device, without memory for its weights, if its code allows that.
 
     Raises:
         CommandError: if there is no such callable, it needs arguments, or it returns something else.
@@ -35,13 +35,13 @@ def load_model(
 
 
 def load_example(target: str) -> object:
-    """Return the batch that ``MODULE:CALLABLE`` names or returns.
+    """Return the batch named or returned by ``MODULE:CALLABLE``.
 
     Raises:
         CommandError: if there is no such callable, or it needs arguments.
     """
-    found = _find(target, {})
-    return found if isinstance(found, torch.Tensor) else _build(found, target)
+    example = _find(target, {})
+    return example if isinstance(example, torch.Tensor) else _build(example, target)
 
 
 def _find(target: str, known: Mapping[str, object]) -> object:
@@ -54,19 +54,19 @@ def _find(target: str, known: Mapping[str, object]) -> object:
         )
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(module_name)
+        value: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"cannot import {module_name!r}: {error}; run the command where Python finds it, or install it"
+            f"cannot import {module_name!r}: {error}; run it where Python can find it, or install it"
         ) from error
     except (Exception, SystemExit) as error:
         raise ModelError(_blame(f"importing {module_name!r}", error)) from error
     try:
         for part in attribute.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except AttributeError as error:
         raise CommandError(f"{error}: give the name of a callable that it has") from error
-    return found
+    return value
 
 
 def _build(build: object, target: str) -> object:
@@ -86,7 +86,7 @@ def _build(build: object, target: str) -> object:
         with torch.device("meta"):
             return build()
     except (Exception, SystemExit):
-        pass  # its constructor may read numbers, which the meta device does not have
+        pass  # its constructor may read values, which tensors on the meta device do not have
     try:
         return build()
     except (Exception, SystemExit) as error:
@@ -94,7 +94,7 @@ def _build(build: object, target: str) -> object:
 
 
 def _blame(action: str, error: BaseException) -> str:
-    """Say in one line what the user's code raised, and where."""
+    """Describe in one line what the user's code raised, and where."""
     message = " ".join(str(error).split())
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     own = [

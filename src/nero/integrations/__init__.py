@@ -1,4 +1,4 @@
-"""Nero in trainers that build their optimizer themselves: one file per framework, imported by name.
+"""Nero in trainers that build their own optimizer, one module per framework.
 
-Trainers that take an optimizer, such as Lightning, Accelerate and skorch, need nothing from here.
+Trainers that accept an optimizer, such as Lightning, Accelerate and skorch, need nothing from here.
 """

@@ -1,4 +1,4 @@
-"""Nero in the Trainer of Hugging Face, and in those that are built on it (TRL, axolotl)."""
+"""Nero in Hugging Face's Trainer, and in those built on it (TRL, axolotl)."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from nero.optim import Nero
 
 
 class NeroFactory:
-    """Builds the optimizer from the model, where a class would get parameters without it.
+    """Builds the optimizer from the model rather than from its parameters.
 
-    The Trainer makes an object of any class that is no ``Optimizer``, and calls it with the model; axolotl
-    with its training arguments too.
+    If ``optimizer_cls`` is not an ``Optimizer``, the Trainer instantiates it and calls the object with the
+    model; axolotl also passes its training arguments.
 
     Example:
         >>> from nero.integrations.huggingface import NeroFactory
@@ -26,22 +26,22 @@ class NeroFactory:
     """
 
     def __call__(self, model: nn.Module, _args: Any = None, **options: Any) -> Nero:
-        """Return [`Nero`][nero.Nero] for a model; the options are its own."""
+        """Return [`Nero`][nero.Nero] for a model, with these options."""
         return Nero(model, **options)
 
 
 def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return what the Trainer takes as ``optimizer_cls_and_kwargs``.
+    """Return the Trainer's ``optimizer_cls_and_kwargs``.
 
-    The learning rate is ``lr`` if given here, else ``args.learning_rate`` if it was set, else that of the
-    preset; the default of ``TrainingArguments``, 5e-5, is meant for AdamW and does not count. For a preset
-    whose learning rate depends on the run length, ``num_steps`` is ``args.max_steps`` if that is set; with
-    ``num_train_epochs`` the arguments don't tell the length, so give ``num_steps`` here.
+    The learning rate is ``lr`` if given here, else ``args.learning_rate`` if it was set, else the preset's;
+    the default of ``TrainingArguments``, 5e-5, is meant for AdamW and is ignored. For a preset whose
+    learning rate depends on the run length, ``num_steps`` is ``args.max_steps`` if that is set; with
+    ``num_train_epochs`` the length is unknown, so give ``num_steps`` here.
 
     Args:
-        args: the training arguments. Their weight decay is not used, since norms are fixed; one other than
-            0 triggers a warning.
-        options: those of [`Nero`][nero.Nero].
+        args: the training arguments. Weight decay is not used, since norms are fixed; a value other than 0
+            triggers a warning.
+        options: the options of [`Nero`][nero.Nero].
 
     Example:
         >>> from transformers import TrainingArguments
@@ -54,14 +54,14 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
         {'num_steps': 2000, 'preset': 'polar'}
     """
     if not isinstance(args, TrainingArguments):
-        raise TypeError(f"args must be TrainingArguments, not {kind_of(args)}: pass the Trainer's")
+        raise TypeError(f"args must be the Trainer's TrainingArguments, not {kind_of(args)}")
     if args.weight_decay:
         warn_user(
-            f"weight_decay={args.weight_decay:g} of the training arguments has no effect: Nero fixes the "
-            "norm of every neuron; set it to 0, and to regularize, see gain_penalty"
+            f"weight_decay={args.weight_decay:g} in the training arguments has no effect: Nero fixes the "
+            "norm of every neuron; set it to 0, and see gain_penalty for regularization"
         )
     options = {name: value for name, value in options.items() if value is not None}
-    fields = args.__dataclass_fields__  # those of TRL have defaults of their own
+    fields = args.__dataclass_fields__  # TRL's arguments have other defaults
     has_rate = args.learning_rate != fields["learning_rate"].default
     follows_length = find_preset(options.get("preset", "paper")).num_steps is not None
     if "lr" not in options and has_rate:
@@ -72,10 +72,10 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
 
 
 class TurningCallback(TrainerCallback):
-    """Watches the optimizer that a Trainer builds, which exists only once it trains.
+    """Attaches a `TurningMonitor` to the Trainer's optimizer, which exists only once training starts.
 
     Args:
-        options: those of [`TurningMonitor`][nero.diagnostics.TurningMonitor]: ``every``, ``sinks``, ...
+        options: the options of [`TurningMonitor`][nero.diagnostics.TurningMonitor]: ``every``, ...
 
     Example:
         >>> from nero.integrations.huggingface import TurningCallback
@@ -83,7 +83,7 @@ class TurningCallback(TrainerCallback):
     """
 
     monitor: TurningMonitor | None = None
-    """The monitor of the run, from its beginning on."""
+    """The run's monitor, once training has started."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options
@@ -91,11 +91,11 @@ class TurningCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin to watch the optimizer, inside of what wraps it."""
+        """Attach the monitor to the optimizer inside Accelerate's wrapper."""
         optimizer = getattr(kwargs["optimizer"], "optimizer", kwargs["optimizer"])
         self.monitor = TurningMonitor(optimizer, kwargs["model"], **self.options)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Stop watching."""
+        """Detach the monitor."""
         if self.monitor is not None:
             self.monitor.close()

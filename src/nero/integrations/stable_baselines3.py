@@ -1,4 +1,4 @@
-"""Nero in Stable-Baselines3, whose policies build their optimizer from a class and options."""
+"""Nero in Stable-Baselines3, whose policies build their optimizer from a class and its options."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from nero.optim import Nero
 def nero_agent(
     learning_rate: Any = 0.01, *, policy_kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Return the keyword arguments with which an agent trains its policy with Nero.
+    """Return the keyword arguments that make an agent train its policy with Nero.
 
-    The rate goes to the agent, which sets it before every update, in all groups alike. Its own default,
-    3e-4 for most, is a rate for Adam. Agents that are saved keep the choice, and load with it.
+    The agent sets the learning rate in all param groups before every update; its own default, mostly 3e-4,
+    is meant for Adam. Saved agents keep these arguments, and load with them.
 
     Args:
-        learning_rate: an angle in radians, or a schedule, as the agent takes it.
+        learning_rate: an angle in radians, or a schedule in the agent's format.
         policy_kwargs: other arguments of the policy, such as ``net_arch``.
-        options: those of [`Nero`][nero.Nero].
+        options: the options of [`Nero`][nero.Nero].
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -35,10 +35,10 @@ def nero_agent(
 
 
 class NeroSACPolicy(SACPolicy):
-    """SAC's policy, with critics that leave on their parameters what their neurons are.
+    """SAC's policy, with annotated critics.
 
-    SAC passes the parameters of its critics as a list. Read from shapes, the single neuron of the last
-    layer would be taken for a vector without fan-in. Other policies can override ``make_critic`` likewise.
+    SAC passes its critics' parameters as a list. From its shape alone, the last layer's single neuron would
+    look like a vector without fan-in. Other policies can override ``make_critic`` in the same way.
 
     Example:
         >>> from stable_baselines3 import SAC

@@ -1,17 +1,17 @@
-"""Nero among the optimizers that timm creates by name."""
+"""Register Nero with timm, which creates optimizers by name."""
 
 from nero.optim import Nero
 
 
 def register() -> None:
-    """Tell timm about Nero: ``create_optimizer_v2(nero.annotate(model), "nero")`` then builds it.
+    """Register Nero with timm, so that ``create_optimizer_v2(nero.annotate(model), "nero")`` builds it.
 
-    timm sorts the parameters into groups of its own, by weight decay or by layer, and passes those. What
-    [`annotate`][nero.annotate] left on the parameters goes with them; without it, neurons are read from
-    shapes, with a warning.
+    timm sorts the parameters into its own groups, by weight decay or by layer. The layouts stored by
+    [`annotate`][nero.annotate] stay with the parameters; without it, layouts are guessed from shapes, with
+    a warning.
 
-    Options of [`Nero`][nero.Nero] are passed on, but for ``momentum``, which timm keeps to itself: ask for
-    ``preset="rows"`` instead. ``betas`` and ``eps`` are dropped. A weight decay other than 0 is an error.
+    timm passes on all options of [`Nero`][nero.Nero] except ``momentum``: use ``preset="rows"`` instead. It
+    drops ``betas`` and ``eps``. A weight decay other than 0 raises.
 
     Example:
         >>> from timm.optim import create_optimizer_v2

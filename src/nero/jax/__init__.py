@@ -1,4 +1,4 @@
-"""Nero for JAX: an optax transformation, held to the same conformance vectors as the torch optimizer.
+"""Nero for JAX: an optax transformation, tested against the torch optimizer's conformance vectors.
 
 >>> import nero.jax
 >>> tx = nero.jax.nero(lr=0.01)

@@ -1,4 +1,4 @@
-"""What Flax's parameters are: by their names in a tree of arrays, or by the types of nnx modules."""
+"""Layouts of Flax's parameters: from their names in a tree of arrays, or from the types of nnx modules."""
 
 from collections.abc import Container
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from nero.layout.guess import (
 )
 
 ATTENTION = ("query", "key", "value", "out")
-"""What Flax calls the projections of its attention."""
+"""Flax's names for the projections of its attention."""
 
 
-class Found(NamedTuple):
-    """What a parameter is, and whether that is a guess."""
+class FlaxLayout(NamedTuple):
+    """A parameter's layout, and whether it is a guess."""
 
     layout: Layout
     is_guess: bool = False
@@ -30,47 +30,49 @@ def by_name(
     siblings: Container[str] = (),
     *,
     is_attention: bool = False,
-) -> Found:
-    """Read a parameter by its name, its module's and those of its siblings."""
+) -> FlaxLayout:
+    """Infer a layout from the names of the parameter, its module and its siblings."""
     ndim, owner = len(shape), module.lower().replace("_", "")
-    known = {"bias": BIAS, "scale": GAIN, "negative_slope": OTHER}
-    if name in known:
-        return Found(known[name])
+    elementwise = {"bias": BIAS, "scale": GAIN, "negative_slope": OTHER}
+    if name in elementwise:
+        return FlaxLayout(elementwise[name])
     if {"bias", "biases"} & {*words_of(name)}:
-        return Found(BIAS)
+        return FlaxLayout(BIAS)
     if name == "embedding" and ndim == 2:
         return embedding(module, shape)
     if name == "kernel" and ndim >= 2:
         if ndim == 2:
-            return Found(neurons(1))  # (in, out)
+            return FlaxLayout(neurons(1))  # (in, out)
         if is_attention and ndim == 3 and module in ATTENTION:
             # out is (heads, size, out), the others are (in, heads, size)
-            return Found(neurons(2) if module == "out" else neurons(1, 2))
+            return FlaxLayout(neurons(2) if module == "out" else neurons(1, 2))
         if owner.startswith(("densegeneral", "einsum")):
-            return Found(OTHER, is_guess=True)  # nothing tells its fan-in dims
-        if owner.startswith(("dense", "linear")):  # matrices that vmap or scan stacked
-            return Found(neurons(*range(ndim - 2), ndim - 1), is_guess=True)
+            return FlaxLayout(OTHER, is_guess=True)  # its fan-in dims are unknown
+        if owner.startswith(("dense", "linear")):  # matrices stacked by vmap or scan
+            return FlaxLayout(neurons(*range(ndim - 2), ndim - 1), is_guess=True)
         # (..., in, out), except a ConvTranspose with transpose_kernel=True
         is_conv = owner.startswith("conv") and not owner.startswith("convtranspose")
-        return Found(neurons(ndim - 1), is_guess=not is_conv)
-    # In doubt every element stands alone: a wrong fan-in destroys weights.
+        return FlaxLayout(neurons(ndim - 1), is_guess=not is_conv)
+    # In doubt, a parameter is treated elementwise: a wrong fan-in destroys weights.
     full_name = named_with_owner(name, module)
     if is_named_as_tokens(full_name, siblings):
-        return Found(guess_tokens(shape, full_name).layout, is_guess=True)
+        return FlaxLayout(guess_tokens(shape, full_name).layout, is_guess=True)
     if ndim == 3 and shape[0] == 1 and not is_broadcast(shape):
-        return Found(Layout("embedding", (0, 1)), is_guess=True)  # n tokens or positions
+        return FlaxLayout(Layout("embedding", (0, 1)), is_guess=True)  # n tokens or positions
     is_matrix = ndim == 2 and not is_broadcast(shape)
-    return Found(neurons(1) if is_matrix else OTHER, is_guess=True)
+    return FlaxLayout(neurons(1) if is_matrix else OTHER, is_guess=True)
 
 
-def embedding(module: str, shape: tuple[int, ...]) -> Found:
-    """Read an embedding layer, which attention may look biases up in."""
+def embedding(module: str, shape: tuple[int, ...]) -> FlaxLayout:
+    """Return the layout of an embedding layer, which may hold attention biases."""
     biases = guess_biases(shape, module)
-    return Found(EMBEDDING) if biases is None else Found(biases.layout, biases.is_doubtful)
+    return (
+        FlaxLayout(EMBEDDING) if biases is None else FlaxLayout(biases.layout, biases.is_doubtful)
+    )
 
 
 def by_type(module: Any, name: str, ndim: int) -> Layout | None:
-    """Read a parameter by the type of its nnx module; ``None`` if that is not Flax's own."""
+    """Return the layout given by the type of an nnx module; ``None`` if that is not Flax's own."""
     from flax import nnx
 
     norms = (nnx.BatchNorm, nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)

@@ -1,10 +1,10 @@
-"""Which dims of each leaf of a parameter tree index its neurons.
+"""Layouts for the leaves of a parameter tree: which dims index neurons.
 
 Layouts are those of `nero.layout`, by the leaf's path: ``{"Dense_0/kernel": neurons(1)}``. Flax stores its
 kernels as (in, out) and (..., in, out), so neurons are along the last dim, not the first as in torch.
 
-A tree of arrays has no modules, so `find_layouts` reads the names that Flax gives to its parameters. An nnx
-module has them, and its types decide. What neither knows is guessed and said in one warning.
+A tree of arrays has no modules, so `find_layouts` reads Flax's parameter names; for an nnx module, the
+types of its submodules decide. Everything else is guessed, with one warning.
 """
 
 import sys
@@ -19,19 +19,20 @@ from jax.tree_util import GetAttrKey, tree_flatten_with_path
 
 from nero.core.neurons import EMBEDDING, Layout, LayoutError, LayoutWarning, Neurons
 from nero.core.warn import warn_user
-from nero.jax.flax_layouts import ATTENTION, Found, by_name, by_type, embedding
+from nero.jax.flax_layouts import ATTENTION, FlaxLayout, by_name, by_type, embedding
 
 Layouts: TypeAlias = Any
 """A tree of `Layout` in the structure of the parameters, a mapping by path, or an nnx module."""
 
 
 def find_layouts(params: Any) -> dict[str, Layout]:
-    """Find the layout of every parameter by its path: from names and shapes, or from an nnx module.
+    """Find every parameter's layout, by path, from names and shapes or from an nnx module.
 
-    What is not Flax's own is guessed, with one warning that names it. Change an entry to correct it.
+    Parameters that are not Flax's own are guessed, with one warning that names them. Change an entry to
+    correct it.
 
     Args:
-        params: a tree of arrays, as Flax makes them, or an nnx module.
+        params: Flax's tree of arrays, or an nnx module.
 
     Example:
         >>> import jax.numpy as jnp
@@ -40,13 +41,13 @@ def find_layouts(params: Any) -> dict[str, Layout]:
         >>> {path: (layout.role, layout.neuron_dims) for path, layout in find_layouts(params).items()}
         {'Dense_0/bias': ('bias', None), 'Dense_0/kernel': ('neuron', (1,))}
     """
-    found = dict(_walk_nnx(params) if is_nnx(params) else _walk_names(params))
-    _warn_of_guesses({path: layout for path, (layout, is_guess) in found.items() if is_guess})
-    return {path: layout for path, (layout, _) in found.items()}
+    layouts = dict(_walk_nnx(params) if is_nnx(params) else _walk_names(params))
+    _warn_of_guesses({path: layout for path, (layout, is_guess) in layouts.items() if is_guess})
+    return {path: layout for path, (layout, _) in layouts.items()}
 
 
 def named_leaves(params: Any) -> dict[str, Any]:
-    """Return the leaves of a tree by their paths, in the order of the tree.
+    """Return the leaves of a tree by path, in order.
 
     Example:
         >>> from nero.jax.layouts import named_leaves
@@ -56,12 +57,12 @@ def named_leaves(params: Any) -> dict[str, Any]:
     flat, _ = tree_flatten_with_path(params)
     leaves = {_path(keys): leaf for keys, leaf in flat}
     if len(leaves) < len(flat):
-        raise ValueError(f"params has leaves of one path: {len(flat)} leaves, {_some(leaves)}")
+        raise ValueError(f"params has several leaves with one path: {len(flat)}, {_some(leaves)}")
     return leaves
 
 
 def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
-    """Apply layouts to the leaves of a tree; refuse leaves without layout, and layouts without leaf."""
+    """Apply layouts to the leaves of a tree; raise if a leaf has no layout, or a layout no leaf."""
     leaves = _arrays(params)
     if layouts is None:
         return {path: layout.at(leaves[path].shape) for path, (layout, _) in _walk_names(params)}
@@ -70,7 +71,7 @@ def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
     for path, layout in given.items():
         if not isinstance(layout, Layout):
             raise TypeError(
-                f"layouts has {layout!r} at `{path}`, which is no Layout such as nero.layout.BIAS"
+                f"layouts has {layout!r} at `{path}`, which is not a Layout such as nero.layout.BIAS"
             )
         if path not in leaves and not _is_masked(params, path):
             raise LayoutError(f"layouts has `{path}`, but params has no such leaf: {_some(leaves)}")
@@ -88,7 +89,7 @@ def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
 
 
 def is_nnx(tree: Any) -> bool:
-    """Whether this is an nnx module; asked without importing Flax."""
+    """Whether this is an nnx module; does not import Flax."""
     nnx = sys.modules.get("flax.nnx")
     return nnx is not None and isinstance(tree, nnx.Module)
 
@@ -98,16 +99,16 @@ def _warn_of_guesses(guesses: Mapping[str, Layout]) -> None:
         return
     (path, layout), *others = guesses.items()
     more = f"; so were {_some(dict(others))}" if others else ""
-    is_what, condition, instead, or_else = _REMEDIES.get(layout.role, _REMEDIES["other"])
+    kind, condition, instead, or_else = _REMEDIES.get(layout.role, _REMEDIES["other"])
     dims = "" if layout.neuron_dims is None else f" along dims {layout.neuron_dims}"
     warn_user(
-        f"`{path}` was guessed to be {is_what}{dims}, from its name and shape{more}. If {condition}, pass "
+        f"`{path}` was guessed to be {kind}{dims}, from its name and shape{more}. If {condition}, pass "
         f"layouts={{**find_layouts(params), {path!r}: {instead}}}; {or_else}",
         LayoutWarning,
     )
 
 
-# By the role that was guessed: what it is called, and what it may be instead.
+# By the guessed role: its name in the message, and what it may be instead.
 _REMEDIES = {
     "neuron": (
         "neurons",
@@ -138,12 +139,12 @@ def _arrays(params: Any) -> dict[str, Array]:
         dtype = getattr(leaf, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             kind = type(leaf).__name__ if dtype is None else dtype
-            raise TypeError(f"`{path}` is {kind}; only arrays of real numbers can be turned")
+            raise TypeError(f"`{path}` is {kind}; only arrays of real numbers are supported")
     return leaves
 
 
 def _is_masked(params: Any, path: str) -> bool:
-    # optax.masked and multi_transform leave a MaskedNode where others are in charge.
+    # optax.masked and multi_transform leave a MaskedNode for parameters of other transformations.
     nodes, _ = tree_flatten_with_path(params, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
     masked = [_path(keys) for keys, node in nodes if isinstance(node, optax.MaskedNode)]
     return any(path == above or path.startswith(f"{above}/") for above in masked)
@@ -160,32 +161,32 @@ def _some(leaves: Mapping[str, Any]) -> str:
     return ", ".join(names[:3]) + (", ..." if names[3:] else "")
 
 
-def _walk_names(params: Any) -> Iterator[tuple[str, Found]]:
+def _walk_names(params: Any) -> Iterator[tuple[str, FlaxLayout]]:
     leaves = _arrays(params)
     names: dict[str, set[str]] = {}
     for path in leaves:
         names.setdefault(path.rpartition("/")[0], set()).add(path.rpartition("/")[2])
     for path, leaf in leaves.items():
-        *above, module, name = ["", *path.split("/")]
-        around = "/".join([*above[1:], ""]) if module else ""
-        is_attention = all(f"{around}{part}/kernel" in leaves for part in ATTENTION)
+        *parents, module, name = ["", *path.split("/")]
+        prefix = "/".join([*parents[1:], ""]) if module else ""
+        is_attention = all(f"{prefix}{part}/kernel" in leaves for part in ATTENTION)
         siblings = names[path.rpartition("/")[0]]
         yield path, by_name(module, name, leaf.shape, siblings, is_attention=is_attention)
 
 
-def _walk_nnx(model: Any) -> Iterator[tuple[str, Found]]:
+def _walk_nnx(model: Any) -> Iterator[tuple[str, FlaxLayout]]:
     from flax import nnx
 
     modules = {tuple(map(str, keys)): module for keys, module in nnx.iter_modules(model)}
     for path, leaf in named_leaves(nnx.state(model, nnx.Param)).items():
-        *above, name = path.split("/")
-        module = modules.get(tuple(above))
+        *parents, name = path.split("/")
+        module = modules.get(tuple(parents))
         layout = None if module is None else by_type(module, name, leaf.ndim)
-        if layout == EMBEDDING and above:
-            yield path, embedding(above[-1], leaf.shape)
+        if layout == EMBEDDING and parents:
+            yield path, embedding(parents[-1], leaf.shape)
         elif layout is not None:
-            yield path, Found(layout)
+            yield path, FlaxLayout(layout)
         else:
             siblings = () if module is None else vars(module)
-            found = by_name(type(module).__name__, name, leaf.shape, siblings)
-            yield path, found._replace(is_guess=True)
+            guess = by_name(type(module).__name__, name, leaf.shape, siblings)
+            yield path, guess._replace(is_guess=True)

@@ -1,17 +1,17 @@
 r"""Nero's update (Algorithm 1) and the projection of one array, in JAX.
 
-The decisions are those of `nero.core.rule`: who moves, who is skipped, what replaces a direction that is
-lost. The arithmetic is not. Torch's code reads a row once, takes five sums in float64 and derives the new
-row from them. JAX has no float64 unless ``jax_enable_x64`` is set, and in float32 those sums would cancel.
-So the new row is made, then measured:
+Which neurons move or are skipped, and what replaces a lost direction, is decided as in `nero.core.rule`.
+The arithmetic differs. The torch code reads a row once, accumulates five sums in float64 and derives the
+new row from them. JAX has no float64 unless ``jax_enable_x64`` is set, and in float32 those sums would
+cancel. So the new row is computed first, then normalized:
 
     length = eta * ||w|| * ||g||/g_bar
     turned = (w - mean(w)) - length * (g - mean(g))/||g||
     new    = radius * turned/||turned||
 
-Nothing is squared before it has been divided by the largest entry of its neuron, so gradients of 1e-30 or
-1e+30 are as good as any. Every reduction runs over the fan-in alone: where each device holds whole
-neurons, none communicates.
+Values are divided by the neuron's largest entry before they are squared, so gradients of 1e-30 or 1e+30
+cause no problem. Every reduction runs over the fan-in only, so nothing communicates as long as each device
+holds whole neurons.
 """
 
 import math
@@ -25,7 +25,7 @@ from nero.core.spec import Hyper
 from nero.core.sphere import Sphere
 
 State: TypeAlias = dict[str, Array]
-"""What is kept for one parameter, by the names of torch's state."""
+"""One parameter's state, with the same keys as in torch."""
 
 Dims: TypeAlias = tuple[int, ...]
 
@@ -36,24 +36,24 @@ def working_dtype(weight: Array) -> Any:
 
 
 def is_off(value: Any) -> bool:
-    """Whether an option is zero for good; one that is traced, or may be changed, is not."""
+    """Whether an option is the constant zero, rather than an array, which may be traced or change."""
     return not isinstance(value, Array) and value == 0
 
 
 def initial_state(weight: Array, neurons: Neurons, hyper: Hyper) -> State:
-    """Make the state of a parameter: zeros, its scale or its radii.
+    """Make a parameter's initial state.
 
-    ``num_skipped`` has one count per neuron, not one per parameter: to add them up would communicate.
+    ``num_skipped`` has one count per neuron, not one per parameter, since summing them would communicate.
     """
     dtype, row = working_dtype(weight), view(weight, neurons)
-    # Made from the weights, so that outside of jit it is sharded as they are.
+    # Computed from the weights, so that outside jit it has the same sharding.
     per_neuron = jnp.max(jnp.abs(row), neurons.fan_in_dims, keepdims=True, initial=0)
     state = {
         "exp_avg_norm": jnp.zeros_like(per_neuron, dtype),
         "num_skipped": jnp.zeros_like(per_neuron, jnp.int32),
     }
     if neurons.is_elementwise:
-        # sigma_b: mean |b| of finite entries, or bias_scale where the parameter starts at zero
+        # sigma_b: mean |b| over finite entries, or bias_scale if the parameter starts at zero
         total, count = jnp.sum(jnp.abs(_finite(_wide(weight)))), jnp.sum(jnp.isfinite(weight))
         scale = total / jnp.maximum(count, 1)
         state["scale"] = jnp.where(scale > 0, scale, hyper.bias_scale).astype(dtype)
@@ -80,16 +80,16 @@ def nero_update(
     Args:
         weight: the parameter.
         grad: its gradient.
-        state: as `initial_state` made it.
+        state: from `initial_state` or the last update.
         neurons: the parameter's neurons.
         step: number of this update, counted from one.
         lr: the angle to turn; at exactly zero nothing changes.
-        hyper: the options, as these neurons obey them.
+        hyper: the options that apply to these neurons.
 
     Note:
-        A neuron whose gradient is zero stays, and its average decays. One without direction (zero,
-        constant, or cancelled by the step) takes that of ``-g``; if ``g`` has none either, it stays. One
-        whose gradient is not finite is skipped; `nero.core.average` says what becomes of its average.
+        A neuron whose gradient is zero does not move, and its average decays. One without direction (zero,
+        constant, or cancelled by the step) takes that of ``-g``; if ``g`` has none either, it does not
+        move. One whose gradient is not finite is skipped; see `nero.core.average`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -119,13 +119,13 @@ def nero_update(
         average = jnp.hypot(_sqrt(hyper.beta) * average, _sqrt(1 - hyper.beta) * grad_norm)
         correction = jnp.sqrt(_bias_correction(hyper.beta, step, w.dtype))
         before = jnp.sqrt(_bias_correction(hyper.beta, jnp.maximum(step - 1, 1), w.dtype))
-    # One that has missed steps turns by no more than eta, until a gradient is no longer than the average.
+    # A neuron that has missed steps turns by at most eta until a gradient is no longer than the average.
     is_behind = jnp.signbit(state["exp_avg_norm"])
     is_short = is_behind & (average < correction * grad_norm)
     average = jnp.where(is_short, correction * grad_norm, average)
     is_behind = is_short | (is_behind & (grad_norm == 0))
     corrected = average / correction
-    # w <- w - eta * ||w|| / g_bar * g; elements have their parameter's scale for a norm
+    # w <- w - eta * ||w|| / g_bar * g, with the parameter's scale as the norm of elements
     size = _wide(state["scale"]) if neurons.is_elementwise else _norm(w, dims)
     length = lr * size * (grad_norm / _or_one(corrected))
     unit = g / _or_one(grad_norm)
@@ -141,7 +141,7 @@ def nero_update(
         # Without direction: w' = -radius * (g - mean(g)) / ||g - mean(g)||
         usual = new if target is None else new * (target / _or_one(norm))
         new = jnp.where(is_lost, unit * (-start / _or_one(unit_norm)), usual)
-        length = length + norm  # where NaN and inf of the weights are seen
+        length = length + norm  # so that NaN and inf in the weights are detected below
     is_finite = jnp.isfinite(average) & jnp.isfinite(length)
     is_written = is_finite & (lr != 0)
     # `!= 0` holds for NaN, which must count as a gradient.
@@ -156,7 +156,9 @@ def nero_update(
     if "exp_avg" in state:
         # m <- mu * m + (1 - mu) * g
         m = hyper.momentum * state["exp_avg"] + (1 - hyper.momentum) * grad.astype(dtype)
-        m = jnp.where(jnp.abs(m) < jnp.finfo(dtype).tiny, 0.0, m)  # a denormal would never end
+        m = jnp.where(
+            jnp.abs(m) < jnp.finfo(dtype).tiny, 0.0, m
+        )  # a subnormal would never decay to 0
         kept = jnp.where(is_written, view(m, neurons), view(state["exp_avg"], neurons))
         new_state["exp_avg"] = kept.reshape(weight.shape).astype(dtype)
     new = jnp.where(moves, new.astype(weight.dtype), view(weight, neurons))
@@ -164,7 +166,7 @@ def nero_update(
 
 
 def project_array(weight: Array, *, neurons: Neurons, constraint: Sphere) -> Array:
-    """Project every neuron onto ``constraint``; one that obeys it, or has no direction, keeps its bits.
+    """Project every neuron onto ``constraint``; those that obey it, or have no direction, do not change.
 
     Example:
         >>> import jax.numpy as jnp
@@ -180,7 +182,7 @@ def project_array(weight: Array, *, neurons: Neurons, constraint: Sphere) -> Arr
     norm = _norm(w, dims)
     target: Any = norm if constraint.radius == "initial" else constraint.radius
     centred = w
-    if constraint.centre:  # the second time removes what cancellation left of a large mean
+    if constraint.centre:  # the second pass removes the rounding error of a large mean
         centred = _centre(_centre(w, neurons), neurons)
     centred_norm = _norm(centred, dims)
     new = centred if target is None else centred * (target / _or_one(centred_norm))
@@ -192,7 +194,7 @@ def project_array(weight: Array, *, neurons: Neurons, constraint: Sphere) -> Arr
 
 
 def is_balanced(weight: Array, *, neurons: Neurons, constraint: Sphere, radius: Any) -> Array:
-    """Tell for every neuron whether it obeys ``constraint`` as well as its dtype can express.
+    """Check for every neuron whether it obeys ``constraint`` up to the rounding of its dtype.
 
     Example:
         >>> import jax.numpy as jnp
@@ -215,7 +217,7 @@ def is_balanced(weight: Array, *, neurons: Neurons, constraint: Sphere, radius: 
 
 
 def view(array: Array, neurons: Neurons) -> Array:
-    """Cut dim 0 into groups where the layout says so, so that ``neurons.fan_in_dims`` applies."""
+    """Split dim 0 into groups if the layout has any, so that ``neurons.fan_in_dims`` applies."""
     groups = neurons.num_groups
     return array if groups == 1 else array.reshape(groups, -1, *array.shape[1:])
 
@@ -225,8 +227,8 @@ def _centre(x: Array, neurons: Neurons) -> Array:
 
 
 def _lost(target: Any, dtype: Any) -> float:
-    # A row has no direction if no more than this share is left of the terms that made it up. To set its
-    # norm, half its digits must be right; to leave it free, any. Torch's thresholds, or float32's.
+    # A row has no direction if at most this share of its terms is left. Setting its norm needs half its
+    # digits to be right; a free norm needs a few. Torch's thresholds, or float32's.
     return max(2.0**-23, 8 * float(jnp.finfo(dtype).eps)) if target is None else 2.0**-13
 
 
@@ -240,14 +242,14 @@ def _effective_grad(weight: Array, grad: Array, hyper: Hyper) -> Array:
 
 
 def _direction(grad: Array, exp_avg: Array | None, momentum: Any) -> Array:
-    # mu*m + (1-mu)*g of the new average m, which is mu^2*m + (1-mu^2)*g of the old one
+    # mu*m + (1-mu)*g in terms of the new m, which is mu^2*m + (1-mu^2)*g in terms of the old one
     if exp_avg is None:
         return grad
     return jnp.add(momentum**2 * exp_avg, (1 - momentum**2) * grad.astype(exp_avg.dtype))
 
 
 def _bias_correction(beta: Any, step: Array, dtype: Any) -> Array:
-    # 1 - beta^t without cancellation; a number's logarithm is taken in double precision
+    # 1 - beta^t without cancellation; the logarithm of a Python number is in double precision
     if isinstance(beta, Array):
         return -jnp.expm1(step * jnp.log(beta.astype(dtype)))
     return -jnp.expm1(step.astype(dtype) * (math.log(beta) if beta > 0 else -math.inf))
@@ -274,5 +276,5 @@ def _sqrt(x: Any) -> Any:
 
 
 def _or_one(x: Array) -> Array:
-    # A denominator that is never zero; what it divides is masked elsewhere.
+    # A denominator without zeros; the results are masked elsewhere.
     return jnp.where(x != 0, x, 1.0)

@@ -1,4 +1,4 @@
-"""Nero as an optax `GradientTransformation`, and the projection that goes before it."""
+"""Nero as an optax `GradientTransformation`, and the projection to call before it."""
 
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeAlias
@@ -36,7 +36,7 @@ Rate: TypeAlias = float | Array | Callable[[Array], Any]
 
 
 class NeroState(NamedTuple):
-    """What Nero keeps: two counters, and the state of every parameter by its path.
+    """Nero's state: two counters, and every parameter's state by path.
 
     Example:
         >>> import jax.numpy as jnp, nero.jax
@@ -46,11 +46,11 @@ class NeroState(NamedTuple):
     """
 
     num_calls: Array
-    """What a schedule sees."""
+    """Number of calls, which is passed to schedules."""
     step: Array
-    """Number of updates: calls at a rate of zero are none."""
+    """Number of updates, not counting calls at a learning rate of zero."""
     params: dict[str, State]
-    """``exp_avg_norm``, ``num_skipped``, and where they exist ``scale``, ``radius``, ``exp_avg``."""
+    """``exp_avg_norm``, ``num_skipped``, and for some parameters ``scale``, ``radius``, ``exp_avg``."""
 
 
 def nero(
@@ -69,23 +69,23 @@ def nero(
 ) -> optax.GradientTransformation:
     """Turn every neuron by an angle, and keep it balanced: [`nero.Nero`][nero.Nero] for optax.
 
-    Call [`project`][nero.jax.project] on the parameters first. Torch's optimizer does that when it is
-    built, but ``init`` cannot return parameters.
+    Call [`project`][nero.jax.project] on the parameters first. The torch optimizer does that in its
+    constructor, but ``init`` cannot return parameters.
 
     Args:
-        lr: the angle in radians through which neurons turn at a step, or a schedule of it; 0.01 unless a
-            preset says otherwise.
-        beta: averaging constant of the squared gradient norm; 0.999 by default.
-        norm: what a step is divided by, as for [`nero.Nero`][nero.Nero]; that of the preset by default.
-        preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero]; options left out, or ``None``,
-            follow from it.
-        momentum: averaging constant of the gradient itself; that of the preset by default.
+        lr: the angle in radians by which neurons turn at a step, or a schedule; the preset's by default.
+        beta: decay rate of the squared gradient norm; the preset's by default.
+        norm: the running norm that divides a step, as for [`nero.Nero`][nero.Nero]; the preset's by
+            default.
+        preset: ``"paper"`` or ``"rows"``, as for [`nero.Nero`][nero.Nero]; it decides options that are
+            left out or ``None``.
+        momentum: decay rate of the momentum buffer; the preset's by default.
         bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
-        constraint: where neurons live, as for [`nero.Nero`][nero.Nero]; balanced by default.
+        constraint: the constraint on neurons, as for [`nero.Nero`][nero.Nero]; balanced by default.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
         maximize: maximize the objective instead of minimizing it.
-        layouts: the neurons of every parameter: a tree of `nero.layout.Layout` in the structure of the
-            parameters, a mapping by path, or an nnx module. Found from Flax's names by default.
+        layouts: every parameter's layout: a tree of `nero.layout.Layout` in the structure of the
+            parameters, a mapping by path, or an nnx module. By default inferred from Flax's names.
         outputs: the paths of output layers, such as ``["Dense_1/kernel"]``; ``[]`` if there are none. A
             preset may have options for them, and a tree of arrays does not show which they are.
 
@@ -94,9 +94,9 @@ def nero(
 
     Note:
         optax adds updates to parameters, so the last operation of a step is ``w + (new - w)``. The
-        difference of two nearby numbers is exact; where it is not, a weight is off by half a unit in the
-        last place of its *change*. Every step projects anew, so nothing adds up: neurons stay as balanced
-        as their dtype can say. Updates of bfloat16 parameters are float32, and arrive without rounding.
+        difference of two nearby numbers is exact; otherwise a weight is off by half a unit in the last
+        place of its *change*. Errors do not accumulate, since every step projects again: neurons stay as
+        balanced as their dtype allows. Updates of bfloat16 parameters are float32, so they are not rounded.
 
     Example:
         >>> import jax, jax.numpy as jnp, optax, nero.jax
@@ -124,7 +124,7 @@ def nero(
     if options["direction"] != "gradient":
         raise ValueError(
             f"preset={preset!r} turns neurons along polar directions, which nero.jax does not have yet: "
-            "take preset='rows'"
+            "use preset='rows'"
         )
     lr = options["lr"]
     if not callable(lr):
@@ -145,23 +145,27 @@ def nero(
             maximize=flag("maximize", options["maximize"]),
         )
 
-    penalty = hyper_of(None).gain_penalty  # and every option is read, before there are parameters
-    # An nnx module is read now, so that nothing holds on to it.
+    penalty = hyper_of(
+        None
+    ).gain_penalty  # this also checks every option before there are parameters
+    # Read an nnx module now, so that nothing keeps it alive.
     layouts = find_layouts(layouts) if is_nnx(layouts) else layouts
 
     def plan_for(params: Any) -> dict[str, tuple[Neurons, Hyper]]:
-        found = resolve(params, layouts)
-        unknown = sorted({*(outputs or ())} - found.keys())
+        all_neurons = resolve(params, layouts)
+        unknown = sorted({*(outputs or ())} - all_neurons.keys())
         if unknown:
-            raise ValueError(f"outputs has `{unknown[0]}`, but the parameters are {sorted(found)}")
+            raise ValueError(
+                f"outputs has `{unknown[0]}`, but the parameters are {sorted(all_neurons)}"
+            )
         return {
-            path: (each, hyper_of(each.role, path in (outputs or ())).for_neurons(each))
-            for path, each in found.items()
+            path: (neurons, hyper_of(neurons.role, path in (outputs or ())).for_neurons(neurons))
+            for path, neurons in all_neurons.items()
         }
 
     def init(params: Any) -> NeroState:
         if layouts is None:
-            find_layouts(params)  # says what is guessed
+            find_layouts(params)  # for its warning
         plan, leaves = plan_for(params), named_leaves(params)
         if outputs is None:
             _warn_without_outputs(preset, given, plan)
@@ -169,8 +173,8 @@ def nero(
         has_penalty = not isinstance(penalty, Array) and penalty > 0
         if has_penalty and all(neurons.role != "gain" for neurons, _ in plan.values()):
             warn_user("gain_penalty has no effect: no parameter has the role gain")
-        made = {path: initial_state(leaf, *plan[path]) for path, leaf in leaves.items()}
-        return NeroState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), made)
+        states = {path: initial_state(leaf, *plan[path]) for path, leaf in leaves.items()}
+        return NeroState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), states)
 
     def update(grads: Any, state: NeroState, params: Any = None) -> tuple[Any, NeroState]:
         if params is None:
@@ -187,7 +191,7 @@ def nero(
                 neurons=neurons, step=step, lr=rate, hyper=options,
             )  # fmt: skip
             dtype = working_dtype(leaf)
-            # What stays has an update of zero, even if it is inf.
+            # An unchanged weight has an update of zero, even if it is inf.
             updates.append(jnp.where(new == leaf, 0, new.astype(dtype) - leaf.astype(dtype)))
         changes = jax.tree.unflatten(jax.tree.structure(params), updates)
         return changes, NeroState(state.num_calls + 1, step, new_states)
@@ -202,10 +206,10 @@ def project(
     preset: PresetName = "paper",
     constraint: Sphere | str | None = None,
 ) -> Any:
-    """Project every neuron of a tree of parameters onto its constraint.
+    """Project every neuron in a parameter tree onto its constraint.
 
-    A neuron that obeys it already comes back with the same bits; so does one that is zero, constant or not
-    finite, and whatever has no fan-in.
+    Neurons that already obey it stay bit-identical; so do those that are zero, constant or not finite, and
+    parameters without fan-in.
 
     Args:
         params: a tree of arrays.
@@ -223,9 +227,9 @@ def project(
         layouts = find_layouts(params if layouts is None else layouts)
     given = {"constraint": None if constraint is None else as_constraint(constraint)}
     new = []
-    found = resolve(params, layouts)
+    all_neurons = resolve(params, layouts)
     for path, leaf in named_leaves(params).items():
-        neurons = found[path]
+        neurons = all_neurons[path]
         sphere = resolve_options(preset, given, role=neurons.role)["constraint"]
         sphere = sphere.for_fan_in(neurons.fan_in)
         new.append(project_array(leaf, neurons=neurons, constraint=sphere))
@@ -233,7 +237,7 @@ def project(
 
 
 def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:
-    # Arrays, which inject_hyperparams hands over, may be traced: their values are not looked at.
+    # Arrays, as passed by inject_hyperparams, may be traced, so their values are not checked.
     if not isinstance(value, Array):
         return reader(name, value)
     if value.size != 1:
@@ -244,13 +248,14 @@ def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:
 def _warn_without_outputs(
     preset: str, given: dict[str, Any], plan: dict[str, tuple[Neurons, Hyper]]
 ) -> None:
-    found = find_preset(preset)
+    defaults = find_preset(preset)
     layers = [path for path, (neurons, _) in plan.items() if neurons.role == "neuron"]
-    if layers and found.marks_outputs(name for name, value in given.items() if value is not None):
-        told = ", ".join(f"{key}={value!r}" for key, value in found.of_outputs.items())
+    chosen = [name for name, value in given.items() if value is not None]
+    if layers and defaults.marks_outputs(chosen):
+        options = ", ".join(f"{key}={value!r}" for key, value in defaults.of_outputs.items())
         warn_user(
-            f"no output layer is known, which preset={preset!r} would give {told}; pass its path, such as "
-            f"outputs=[{layers[-1]!r}], or outputs=[] if there is none",
+            f"no output layer is known, which preset={preset!r} would give {options}; pass its path, such "
+            f"as outputs=[{layers[-1]!r}], or outputs=[] if there is none",
             LayoutWarning,
         )
 
@@ -264,8 +269,8 @@ def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hy
         if not jnp.array_equal(projected, leaf, equal_nan=True):
             warn_user(
                 f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call "
-                "params = nero.jax.project(params, preset=..., layouts=...) before init, with the preset, "
-                "constraint and layouts that nero has, or the first step will move them far"
+                "params = nero.jax.project(params, preset=..., layouts=...) before init, with nero's "
+                "preset, constraint and layouts, or the first step will move them far"
             )
             return
 
@@ -278,13 +283,15 @@ def _check(
 ) -> None:
     for path, leaf in leaves.items():
         if path not in grad_of:
-            raise ValueError(f"grads has no `{path}`, but params has")
+            raise ValueError(f"params has `{path}`, but grads does not")
         if grad_of[path].shape != leaf.shape:
             raise ValueError(
                 f"the gradient of `{path}` has the shape {grad_of[path].shape}, not {leaf.shape}"
             )
         if path not in state.params:
-            raise ValueError(f"state has no `{path}`: it is of other parameters; call init(params)")
+            raise ValueError(
+                f"state has no `{path}`: it belongs to other parameters; call init(params)"
+            )
         _, hyper = plan[path]
         needed = {
             "exp_avg": not is_off(hyper.momentum),

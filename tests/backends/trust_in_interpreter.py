@@ -356,7 +356,7 @@ class TestHalves:
         break_kernels(broken_kernels(old, new))
         found = selftest.self_test(FLOAT32._replace(shared=True))
         assert not found.passed
-        assert "neurons that ranks share" in str(found)
+        assert "sharded fan-in" in str(found)
         assert any(told in str(difference) for difference in found.differences), str(found)
 
     @pytest.mark.parametrize("momentum", [0.0, 0.9])

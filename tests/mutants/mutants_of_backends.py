@@ -192,8 +192,8 @@ MUTANTS = [
     Mutant(
         "plan-rates-of-groups",
         CPU + "plan.py",
-        "numbers[id(update.lr)] for update in mine",
-        "numbers[id(mine[0].lr)] for update in mine",
+        "numbers[id(update.lr)] for update in members",
+        "numbers[id(members[0].lr)] for update in members",
         ("tests/contract/test_contract_groups.py", "-k", "their_own_lr and Nero"),
     ),
     Mutant(
@@ -375,8 +375,8 @@ MUTANTS = [
     triton(
         "mean",
         "kernels",
-        "(sw - k * sg) * part, 0.0)",
-        "sw * part, 0.0)",
+        "(sw - k * sg) * inverse_fan_in, 0.0)",
+        "sw * inverse_fan_in, 0.0)",
         "test_with_plain_for_every_layout",
     ),
     triton("position", "table", '"position": update.position', '"position": 0', "draws_the_noise"),

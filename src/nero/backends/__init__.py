@@ -1,7 +1,7 @@
 """The same update at different speeds.
 
-A backend takes a whole step, ``step_(updates)``, or sums and writes separately, for neurons that ranks
-share. `backend_name` chooses for each parameter; an optimizer keeps backends of its own.
+A backend takes a whole step with ``step_(updates)``, or sums and writes separately if the fan-in is
+sharded. `backend_name` chooses one per parameter; each optimizer has its own backends.
 """
 
 import logging
@@ -28,20 +28,20 @@ __all__ = [
 
 
 class Backend(Protocol):
-    """What takes a step, at once or in two halves, between which ranks add up their sums."""
+    """Takes a step, at once or in two halves, between which ranks reduce their sums."""
 
     def step_(self, updates: Sequence[Update]) -> None:
         """Update, in place, the weights and state of every parameter; gradients are only read."""
 
     def gram(self, updates: Sequence[Update]) -> list[Gram]:
-        """Compute the Gram matrix of what this rank holds of every neuron."""
+        """Compute the Gram matrix of this rank's part of every neuron."""
 
     def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
         """Write new rows and state."""
 
 
 def new_backends() -> dict[str, Backend]:
-    """Return the backends of one optimizer by name, with nothing planned yet."""
+    """Return new backends for one optimizer, by name."""
     return {
         "plain": plain,
         "cpu": cpu.CpuBackend(),
@@ -51,19 +51,19 @@ def new_backends() -> dict[str, Backend]:
 
 
 KERNELS = {"cpu": "cpu", "cuda": "triton"}
-"""The fused kernel that each type of device has; ROCm calls its devices cuda, too."""
+"""The fused kernel for each device type; ROCm devices are cuda, too."""
 
 
 def backend_name(weight: Tensor, *, fused: bool | None) -> str:
-    """Return the name of the fastest backend for a parameter that ``fused`` allows.
+    """Return the name of a parameter's fastest backend among those that ``fused`` allows.
 
     Args:
-        weight: the parameter; where it is sharded, what this rank holds of it.
-        fused: ``None`` picks, ``False`` takes the plain one, ``True`` insists on a kernel (what stands
-            in its way is found when a parameter is added: see `why_not_fused`).
+        weight: the parameter, or this rank's shard of it.
+        fused: ``None`` picks the fastest, ``False`` the plain one, ``True`` requires a kernel; whether one
+            can run is checked when a parameter is added, with `why_not_fused`.
 
     Note:
-        On GPUs the Triton kernel tests itself before its first step, so ``None`` is "triton or plain".
+        On GPUs the Triton kernel is tested before its first step, so ``None`` means "triton or plain".
 
     Example:
         >>> from nero.backends import backend_name
@@ -76,7 +76,7 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
     if kernel == "triton":
         name = "triton" if fused else "triton or plain"
         if torch.compiler.is_compiling():
-            # It cannot look at the device. The operator does, and takes plain operations if need be.
+            # Tracing cannot query the device. The operator does, and falls back to plain operations.
             return "plain" if is_opaque(weight) else name
         reason = triton.why_not_device(weight.device)
         if reason is None:

@@ -1,7 +1,7 @@
-"""How a parameter's neurons lie in memory, for kernels that walk addresses instead of dims.
+"""The memory layout of a parameter's neurons, for kernels that walk addresses instead of dims.
 
-Sorted from the largest stride to the smallest, and with neighbors of one kind merged, nearly every
-weight in use is four nested loops:
+With dims sorted by decreasing stride, and adjacent dims of one kind merged, nearly every weight in use is
+four nested loops:
 
     for a in range(outer):              neurons
         for f in range(fan_outer):      fan-in
@@ -23,7 +23,7 @@ from nero.core.update import Update, rounds_average, rounds_weight
 
 
 def is_opaque(weight: Tensor) -> bool:
-    """Tell whether a tensor is of a subclass whose memory is not that of a dense tensor."""
+    """Whether a tensor belongs to a subclass whose memory is not that of a dense tensor."""
     return type(weight).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
@@ -44,17 +44,17 @@ class Geometry(NamedTuple):
         return self.fan_outer == 1 and self.inner == 1
 
     def as_columns(self) -> "Geometry":
-        """Return the same loops, with those over rows called the inner ones."""
+        """Return the same loops, with the loop over rows as the inner one."""
         if not self.is_rows:
             return self
         return Geometry(1, 1, self.outer, self.fan_inner, 0, 0, self.outer_stride)
 
 
 def update_geometry(update: Update) -> Geometry | None:
-    """Return the geometry of an update, or ``None`` where only the plain backend can walk it.
+    """Return the geometry of an update, or ``None`` if only the plain backend can walk it.
 
-    That is where weight and gradient, or neurons and their state, lie in different orders, or where
-    memory has gaps that no four loops describe.
+    That is the case if weight and gradient, or neurons and their state, have different memory orders, or if
+    memory has gaps that four loops cannot describe.
 
     Example:
         >>> from nero.backends.geometry import geometry
@@ -74,10 +74,10 @@ def update_geometry(update: Update) -> Geometry | None:
 
 
 def scatters_noise(update: Update) -> bool:
-    """Tell whether noise that a kernel draws by places in memory would not be that of positions."""
+    """Whether noise drawn by memory offset, as in kernels, differs from noise drawn by position."""
     weight, places = update.weight, update.places
     is_rounded = rounds_weight(update) or rounds_average(update)
-    if is_rounded and places is not None:  # a kernel adds the start of a shard, and knows no more
+    if is_rounded and places is not None:  # a kernel only adds the start of a shard
         return not _same_memory(weight.shape, weight.stride(), places.strides)
     return is_rounded and not weight.is_contiguous()
 
@@ -86,9 +86,9 @@ def scatters_noise(update: Update) -> bool:
 def geometry(
     shape: tuple[int, ...], strides: tuple[int, ...], fan_in_dims: tuple[int, ...]
 ) -> Geometry | None:
-    """Return the four loops over a tensor of this shape and these strides, if four are enough.
+    """Return the four loops over a tensor with this shape and these strides, if four are enough.
 
-    Without fan-in dims every element is a neuron of its own, and the tensor must be dense.
+    Without fan-in dims every element is a neuron, and the tensor must be dense.
     """
     loops = _merged(shape, strides, frozenset(fan_in_dims))
     if loops is None:
@@ -103,7 +103,7 @@ def geometry(
     if loops:
         return None
     (k, k_stride), (b, b_stride), (f, f_stride), (a, a_stride) = filled
-    if f == 1 and a == 1:  # a single neuron loop: call it the outer one
+    if f == 1 and a == 1:  # a single neuron loop is the outer one
         a, a_stride, b, b_stride = b, b_stride, 1, 0
     if not fan_in_dims and (b > 1 or (a > 1 and a_stride != 1)):
         return None  # elements are one dense loop
@@ -121,19 +121,19 @@ def _merged(
     in_memory = sorted(dims, key=lambda d: -strides[d])
     neuron_dims = [d for d in in_memory if d not in fan_in_dims]
     if neuron_dims != sorted(neuron_dims):
-        return None  # their state lies in another order
+        return None  # their state has another memory order
     loops: list[tuple[bool, int, int]] = []
     for d in in_memory:
         is_fan_in = d in fan_in_dims
         if loops and loops[-1][0] == is_fan_in and loops[-1][2] == strides[d] * shape[d]:
             loops[-1] = (is_fan_in, loops[-1][1] * shape[d], strides[d])
         elif strides[d] == 0:
-            return None  # expanded: several elements share one place
+            return None  # expanded: several elements share one address
         else:
             loops.append((is_fan_in, shape[d], strides[d]))
     return loops
 
 
 def _same_memory(shape: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> bool:
-    # The stride of a dim of size one says nothing.
+    # The stride of a dim of size one is irrelevant.
     return all(n == 1 or a == b for n, a, b in zip(shape, ours, theirs, strict=True))

@@ -1,4 +1,4 @@
-"""What a kernel keeps between the halves of a step, for neurons that ranks share."""
+"""Buffers between the two halves of a step, for neurons whose fan-in is sharded."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from nero.core.rule import Turn
 
 
 class Buffers(NamedTuple):
-    """Between summing and writing: what ranks add up, and what follows from it, per neuron."""
+    """Per-neuron sums that ranks reduce, and the coefficients that follow from them."""
 
     gram: Tensor
     turns: Tensor
@@ -20,7 +20,7 @@ class Buffers(NamedTuple):
 
     @classmethod
     def new(cls, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> "Buffers":
-        """Return buffers for neurons in this shape, with coefficients of this dtype."""
+        """Allocate buffers for neurons of this shape, with coefficients of this dtype."""
         return cls(
             torch.empty((len(gram_keys("wg")), *shape), dtype=torch.float64, device=device),
             torch.empty((3, *shape), dtype=dtype, device=device),
@@ -29,13 +29,13 @@ class Buffers(NamedTuple):
         )
 
     def set(self, turn: Turn) -> None:
-        """Write the coefficients, which may be in another shape."""
+        """Write the coefficients, which may have another shape."""
         shape = self.moves.shape
-        rows = (*turn.weight.coefficients, turn.weight.shift)
-        torch.stack([row.reshape(shape) for row in rows], out=self.turns)
+        coefficients = (*turn.weight.coefficients, turn.weight.shift)
+        torch.stack([tensor.reshape(shape) for tensor in coefficients], out=self.turns)
         self.moves.copy_(turn.moves.reshape(shape))
         self.written.copy_(turn.is_written.reshape(shape))
 
     def addresses(self) -> dict[str, int]:
-        """Return where each of them lies, by name."""
+        """Return the buffers' addresses by name."""
         return {name: buffer.data_ptr() for name, buffer in self._asdict().items()}

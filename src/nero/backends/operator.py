@@ -1,8 +1,8 @@
 """The kernels as one opaque operator, so that `torch.compile` can keep them in its graph.
 
-Outside a compiler nobody calls it: an operator with hundreds of arguments costs half a millisecond to call.
-Options travel as lists of numbers, which are constants of the graph; the learning rate is a tensor, so
-that a schedule compiles nothing anew.
+It is used only under `torch.compile`: calling an operator with hundreds of arguments takes half a
+millisecond. Options are passed as lists of numbers, which are constants of the graph; the learning rate is
+a tensor, so that a schedule does not recompile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _NUMBERS = [name for name, kind in COLUMNS.items() if kind is float]
 
 
 def step_(updates: Sequence[Update], backend: str) -> None:
-    """Do what ``step_`` of the backend of that name does, while a compiler looks on."""
+    """Call the named backend's ``step_`` as an operator that `torch.compile` can trace."""
     integers: list[int] = []
     numbers: list[float] = []
     written: list[Tensor] = []
@@ -61,7 +61,7 @@ def _step(
     integers: list[int],
     numbers: list[float],
 ) -> None:
-    """Read back what `step_` wrote, and step."""
+    """Decode the arguments from `step_`, and step."""
     ints, floats, states = iter(integers), iter(numbers), (iter(written), iter(read))
     _backend(backend).step_(
         [
@@ -73,18 +73,18 @@ def _step(
 
 @_step.register_fake
 def _(*args: object) -> None:
-    """Change nothing: what it mutates is in its schema."""
+    """Do nothing: the schema already declares the mutations."""
 
 
 _KEPT = {name: b for name, b in new_backends().items() if isinstance(b, TritonBackend)}
-"""For all compiled steps of this process: tables hold addresses, and keep no weights alive.
+"""Shared by all compiled steps of this process: tables hold addresses, and keep no weights alive.
 
-Those that a CUDA graph has captured are kept until the process ends, as the graph may be.
+Tables captured by a CUDA graph are kept until the process ends, as the graph may be.
 """
 
 
 def _backend(name: str) -> Backend:
-    """Return a backend for one step, since an operator cannot be given that of an optimizer."""
+    """Return a backend for one step, since an operator cannot take an optimizer's own as an argument."""
     return _KEPT[name] if name in _KEPT else new_backends()[name]
 
 
@@ -120,7 +120,7 @@ def _update(
 
 
 def _packed(update: Update) -> list[int]:
-    """Return whether it has places, and those."""
+    """Return an update's places as numbers, after a flag that says whether it has any."""
     return [0] if update.places is None else [1, update.places.start, *update.places.strides]
 
 

@@ -1,8 +1,8 @@
-"""The reference backend: readable torch operations, any device, dtype and memory format.
+"""The reference backend: readable torch operations for any device, dtype and memory format.
 
-Every faster backend is held to this one by tests, and this one to a float64 loop over neurons. Large
-tensors are read and written in blocks of whole neurons, so that what one operation leaves is in cache for
-the next, and in buffers that are made once, because fresh memory costs more than what is done in it.
+Every faster backend is tested against this one, and this one against a float64 loop over neurons. Large
+tensors are processed in blocks of whole neurons, so that one operation's results are in cache for the next,
+and in buffers that are allocated once, because fresh memory costs more than the arithmetic.
 """
 
 import math
@@ -25,8 +25,8 @@ from nero.core.rule import (
 )
 from nero.core.update import Places, Update, rounds_average
 
-# Weights of a block for each thread: the least that torch gives to one, and in float64 few enough for its
-# second-level cache. A GPU takes a fixed number of such blocks at once.
+# Weights per block and thread: torch's grain size, which in float64 still fits into the second-level cache.
+# A GPU takes a fixed number of such blocks at once.
 _BLOCK, _ON_GPU = 1 << 15, 4
 
 
@@ -40,7 +40,7 @@ def step_(updates: Sequence[Update]) -> None:
 
 
 def gram(updates: Sequence[Update]) -> list[Gram]:
-    """Compute the Gram matrix of what this rank holds of every neuron."""
+    """Compute the Gram matrix of this rank's part of every neuron."""
     return [gram_of(update) for update in updates]
 
 
@@ -78,7 +78,7 @@ def gram_of(update: Update) -> Gram:
 
 
 def _is_matrix(update: Update) -> bool:
-    """Tell whether neurons are rows of a matrix on a CPU, summed more precisely than they are kept."""
+    """Whether neurons are rows of a matrix on a CPU, summed in a higher precision than their own."""
     weight, dims = update.weight, update.neurons.fan_in_dims
     is_last = dims == tuple(range(weight.ndim - len(dims), weight.ndim))
     is_exact = working_dtype(weight.dtype) != sum_dtype(weight)
@@ -86,9 +86,9 @@ def _is_matrix(update: Update) -> bool:
 
 
 def _gram_of_matrix(update: Update, blocks: Sequence[Update]) -> Gram:
-    """Compute all products of a neuron's rows, and of ones, as one small matrix product in float64.
+    """Compute all products of a neuron's rows and ones as one small matrix product in float64.
 
-    It reads copies of the rows once, where `gram_of` has an operation or two for every product.
+    It reads copies of the rows once, while `gram_of` needs one or two operations per product.
     """
     fan_in = math.prod(update.weight.shape[d] for d in update.neurons.fan_in_dims)
     first = _rows(blocks[0])
@@ -110,7 +110,7 @@ def _gram_of_matrix(update: Update, blocks: Sequence[Update]) -> Gram:
 
 
 def turn_of(update: Update, products: Gram | None) -> Turn:
-    """Turn the products of a parameter's rows into the coefficients of its new ones."""
+    """Compute the coefficients of a parameter's new rows from the products of its old ones."""
     return turn_rows(
         products,
         _rows(update) if products is None else {"w": update.weight},
@@ -123,11 +123,11 @@ def turn_of(update: Update, products: Gram | None) -> Turn:
 
 
 def write_rows_(update: Update, turn: Turn) -> None:
-    """Write weights, and the average of the gradient."""
+    """Write weights and momentum buffers."""
     dtype = working_dtype(update.weight.dtype)
-    blocks = _blocks(update, each=2)  # of float32
+    blocks = _blocks(update, scale=2)  # float32 takes half the memory of float64
     buffer = None
-    for block, now in zip(blocks, _cut(turn, blocks), strict=True):
+    for block, now in zip(blocks, _split(turn, blocks), strict=True):
         rows, weight = _rows(block), block.weight
         noise = noise_of(block) if update.hyper.stochastic_rounding else None
         if "exp_avg" in block.state:  # before the weights change
@@ -141,41 +141,36 @@ def write_rows_(update: Update, turn: Turn) -> None:
         if len(blocks) == 1 or noise is not None or is_mixed:
             weight.copy_(apply_turn(rows, now, noise=noise))
             continue
-        # apply_turn to the bit, without temporaries, and with one broadcast number per operation, because
-        # torch does those in vectors
+        # Bit-identical to apply_turn, but without temporaries, and with one broadcast operand per
+        # operation, because torch vectorizes those.
         if buffer is None:
             buffer = torch.empty(weight.numel(), dtype=dtype, device=weight.device)
         p, q = now.weight.coefficients
         new = buffer[: weight.numel()].view(weight.shape).copy_(now.weight.shift)
         new.addcmul_(weight, p)
-        if weight.device.type == "cpu" and now.moves.all():  # a GPU would have to be waited for
+        if weight.device.type == "cpu" and now.moves.all():  # would synchronize on a GPU
             torch.addcmul(new, rows["g"], q, out=weight)
         else:
             torch.where(now.moves, new.addcmul_(rows["g"], q), weight, out=weight)
 
 
 def write_state_(update: Update, turn: Turn) -> None:
-    """Write what has one number per neuron, and count the step."""
+    """Write per-neuron state, and count the step."""
     for key, value in turn.state.items():
         update.state[key].copy_(value)
-    # A step at lr = 0 leaves no trace, in no counter.
+    # A step at lr = 0 changes nothing, not even a counter.
     is_active = update.lr != 0
     update.state["step"].add_(is_active)
     if update.hyper.nonfinite != "propagate":
         update.state["num_skipped"].add_((~turn.is_finite).sum() * is_active)
 
 
-def _blocks(update: Update, each: int = 1) -> list[Update]:
-    """Cut dim 0, if it indexes neurons and there is enough of it, into updates of some neurons each.
-
-    Args:
-        update: what to cut.
-        each: how many times the usual size a block has.
-    """
+def _blocks(update: Update, scale: int = 1) -> list[Update]:
+    """Split a large update along dim 0, if that indexes neurons, into ``scale`` times the usual blocks."""
     weight = update.weight
     if 0 in update.neurons.fan_in_dims or torch.compiler.is_compiling():
         return [update]
-    size = each * _BLOCK * (torch.get_num_threads() if weight.device.type == "cpu" else _ON_GPU)
+    size = scale * _BLOCK * (torch.get_num_threads() if weight.device.type == "cpu" else _ON_GPU)
     if weight.numel() <= size:
         return [update]
     num = max(size // weight[0].numel(), 1)
@@ -199,21 +194,21 @@ def _rows(update: Update) -> dict[str, Tensor]:
     return rows_of(update.weight, update.grad, update.state, update.hyper)
 
 
-def _cut(turn: Turn, blocks: Sequence[Update]) -> list[Turn]:
-    """Cut what was worked out for all neurons as `_blocks` has cut them."""
-    if len(blocks) == 1:  # of which a scalar is one
+def _split(turn: Turn, blocks: Sequence[Update]) -> list[Turn]:
+    """Split the coefficients of all neurons into those of each block."""
+    if len(blocks) == 1:  # may be a scalar, which cannot be split
         return [turn]
     num = len(blocks[0].weight)
-    cut = [x.split(num) for x in (*turn.weight.coefficients, turn.weight.shift)]
-    marks = turn.moves.split(num), turn.is_written.split(num)
+    coefficients = [x.split(num) for x in (*turn.weight.coefficients, turn.weight.shift)]
+    masks = turn.moves.split(num), turn.is_written.split(num)
     return [
         turn._replace(weight=Affine((p, q), r), moves=moves, is_written=is_written)
-        for p, q, r, moves, is_written in zip(*cut, *marks, strict=True)
+        for p, q, r, moves, is_written in zip(*coefficients, *masks, strict=True)
     ]
 
 
 def noise_of(update: Update, *, lane: int = 0) -> Tensor:
-    """Return the noise that rounds this step: that of weights, or in lane 1 that of averages."""
+    """Return this step's rounding noise: for weights in lane 0, for momentum buffers in lane 1."""
     start, strides = update.places or (0, None)
     return uniform_noise(
         update.weight,
@@ -227,5 +222,5 @@ def noise_of(update: Update, *, lane: int = 0) -> Tensor:
 
 
 def average_noise_of(update: Update) -> Tensor | None:
-    """Return the noise that rounds averages of the gradient, if there are any that need it."""
+    """Return the rounding noise of a bfloat16 momentum buffer, if there is one."""
     return noise_of(update, lane=1) if rounds_average(update) else None

@@ -1,4 +1,4 @@
-"""One line, once per process, when numba compiles the kernel: the first step takes seconds, in silence."""
+"""Log one line per process when numba compiles the kernel, since the first step then takes seconds."""
 
 import logging
 from typing import Any
@@ -7,20 +7,20 @@ from numba.core import event
 
 MESSAGE = (
     "nero: numba is compiling the CPU kernel, which makes this step about 10 s longer. The result is "
-    "cached on disk for later runs; fused=False does without"
+    "cached on disk for later runs; fused=False avoids it"
 )
 
 
 class _Listener(event.Listener):
-    """Hears of what numba compiles; what it finds in its cache is not compiled."""
+    """Called when numba compiles a function, but not when it loads one from its cache."""
 
-    has_told = False
+    has_logged = False
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        if not self.has_told and function.__module__ == "nero.backends.cpu.kernel":
-            self.has_told = True
-            # Visible unless the user's own logging says otherwise, and no error under `-W error`.
+        if not self.has_logged and function.__module__ == "nero.backends.cpu.kernel":
+            self.has_logged = True
+            # Visible unless the user's logging hides it, and not an error under `-W error`.
             logging.getLogger("nero").warning(MESSAGE)
 
     def on_end(self, event: Any) -> None:
@@ -28,5 +28,5 @@ class _Listener(event.Listener):
 
 
 def announce_compiling() -> None:
-    """From now on, tell the user when the kernel is compiled for the first time."""
+    """Log a message when the kernel is first compiled from now on."""
     event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]

@@ -1,16 +1,16 @@
 """The CPU kernel: numba code that walks addresses, and knows nothing of tensors.
 
 A row is read once, for its five sums, and written once while it is still in cache: the memory traffic of
-plain SGD, and with momentum that of SGD with momentum. Sums run in float32 over blocks of 128, added up in
-float64 (their relative error is about 1e-8, below the rounding of a float32 coefficient); where squares
-leave float32's range they are taken again in float64 throughout. The compiler may reorder sums, but may
-not assume that NaN and inf do not occur.
+SGD, with momentum if there is any. Sums run in float32 over blocks of 128, which are accumulated in float64
+(the relative error is about 1e-8, below the rounding of a float32 coefficient); if squares leave float32's
+range, they are computed again entirely in float64. The compiler may reorder sums, but may not assume that
+NaN and inf do not occur.
 
-What costs time beyond memory traffic is the coefficients (square roots and divisions take as long as a
-hundred weights) and waiting for them. So they are worked out for several small rows at once, in vectors,
-and one loop writes a row and sums the next.
+Beyond memory traffic, time goes into the coefficients (square roots and divisions take as long as a hundred
+weights) and into waiting for them. So they are computed for several small rows at once, vectorized, and one
+loop writes a row while it sums the next.
 
-This module imports numba; `nero.backends.cpu.plan` imports it when it is first needed.
+This module imports numba; `nero.backends.cpu.plan` imports it at the first step.
 """
 
 import math
@@ -46,8 +46,8 @@ from nero.core.spec import COLUMNS, PEAK, PROPAGATE, STATE
 
 assert gram_keys("wg") == ("ww", "w1", "wg", "gg", "g1")
 
-# One record per tensor: addresses of it and its state, the loops over it, and the options as numbers. Of
-# neurons that ranks share, `gram` and `turns` are where sums go to and coefficients come from.
+# One record per tensor: the addresses of it and its state, the loops over it, and the options as numbers.
+# If the fan-in is sharded, sums are written to `gram`, and coefficients are read from `turns`.
 ADDRESSES = ("weight", "grad", *STATE, "gram", "turns", "moves", "written")
 RECORD = np.dtype(
     [
@@ -56,41 +56,40 @@ RECORD = np.dtype(
         ("lr", np.float64),
     ]
 )
-# numba keeps what it compiled as long as this file is the same, and looks at no other: so it says here
-# which `memory` was compiled with it.
-MEMORY = "675d2b6ddcbe"  # the first digits of its SHA-256
+# numba's cache depends only on this file, so it also names the version of `memory` it is compiled with.
+MEMORY = "1a2a5ef96829"  # the first digits of the SHA-256 of memory.py
 WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
 NUM_SUMS = 5
-NEURONS = 128  # neurons worked on together, at most
-GROUP = 2048  # weights of the rows worked on together: they and those before them stay in cache
-TARGET, OLD_SQ = 5, 6  # rows of the sums where the norm to reach is, and the average before
+NEURONS = 128  # the maximum number of neurons processed together
+GROUP = 2048  # weights in the rows processed together: they and the rows before them stay in cache
+TARGET, OLD_SQ = 5, 6  # rows of the sums with the target norm, and the squared average before
 MOVES, OPEN, WRITTEN, DONE, BEHIND = range(5)  # rows of the marks
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
 LARGEST = np.finfo(np.float32).max
-SIGN = np.uint32(31)  # where a float32 has it
+SIGN = np.uint32(31)  # position of a float32's sign bit
 
 announce_compiling()
-# Kernels are called from Python; the rest is compiled into them.
+# Kernels are called from Python; other functions are compiled into them.
 _EXACT: dict[str, Any] = INNER
 _KERNEL: dict[str, Any] = {**_EXACT, "no_cpython_wrapper": False}
 _FAST: dict[str, Any] = {**_EXACT, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 def _kernel(function: Callable[..., None]) -> Any:
-    """Compile a function that Python calls, and keep it on disk where numba finds a place for it."""
+    """Compile a function that Python calls, and cache it on disk if numba can."""
     try:
         return numba.njit(cache=True, **_KERNEL)(function)
-    except RuntimeError:  # every folder that it knows is read-only
+    except RuntimeError:  # all of numba's cache folders are read-only
         return numba.njit(**_KERNEL)(function)
 
 
-# All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table,
-# chunks of it as (tensor, first neuron, last neuron), for each a place to count skipped neurons, and
-# `mode`: ``None``, or if all tensors of the table have momentum, a number as their averages are stored.
+# All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table, chunks
+# of it as (tensor, first neuron, last neuron), a counter of skipped neurons per chunk, and `mode`: a number
+# of the type in which momentum buffers are stored, or ``None`` without momentum.
 
 
 def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
-    """Allocate scratch space: blocks of numbers, sums and target norms, p, q and r, marks."""
+    """Allocate scratch space: blocks of weights, sums with target norms, coefficients, and marks."""
     return (
         np.zeros(4 * BLOCK, stored_as),
         np.zeros((7, NEURONS)),
@@ -127,7 +126,7 @@ def walk_rows(
         sums[TARGET] = task.target
         fan_in, stride = task.fan_inner, task.outer_stride * size
         a, b, c, mu = _momentum_factors(task)
-        sign = if_momentum(mode, 1.0, _sign(task))  # a direction has it inside
+        sign = if_momentum(mode, 1.0, _sign(task))  # with momentum, the direction includes it
         group = max(min(GROUP // fan_in, NEURONS), 1)
         num_waiting = 0  # rows of the group before that are not yet written
         for row in range(first, last + group, group):
@@ -136,7 +135,7 @@ def walk_rows(
                 w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
                 m = (row + j) * task.outer_stride
                 m0 = m - group * task.outer_stride
-                # A branch, not a choice of addresses: those would wait for the turn, branches do not.
+                # A branch rather than a select: addresses would wait for the turn, a branch is predicted.
                 if j < num_waiting and marks[MOVES, j]:
                     five = _write_and_sum(
                         scratch, mode, w - group * stride, g - group * stride, task.exp_avg, m0, size,
@@ -188,7 +187,7 @@ def walk_columns(
     skipped: Any,
     mode: Any,
 ) -> None:
-    """Update neurons that lie in any way, rounded in any way; those of a chunk share an outer loop."""
+    """Update neurons in any memory order, with any rounding; those of a chunk share an outer loop."""
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
@@ -216,7 +215,7 @@ def sum_columns(
     skipped: Any,
     mode: Any,
 ) -> None:
-    """Sum the part of each neuron that this rank holds; the gradient as the update follows it."""
+    """Sum this rank's part of each neuron, with the direction of the step as the gradient."""
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
@@ -239,7 +238,7 @@ def write_columns(
     skipped: Any,
     mode: Any,
 ) -> None:
-    """Write the part of each neuron that this rank holds, by coefficients that all ranks agree on."""
+    """Write this rank's part of each neuron, with the given coefficients."""
     for index in range(chunks.shape[0]):
         task = table[chunks[index, 0]]
         first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
@@ -348,10 +347,10 @@ def walk_elements(
             task.momentum,
             np.float32(math.sqrt(correction / before) if before > 0 else 1.0),
         )
-        # Without branches, but for one that all elements take alike, so that it is done in vectors.
+        # No branches that differ between elements, so that the loop is vectorized.
         for i in range(count):
             slope = sign * np.float64(load(g[i]))
-            # Not of all gains: 0 * inf would be a gradient.
+            # Only with a penalty, since 0 * inf would be a gradient of NaN.
             slope += penalty * (np.float64(load(w[i])) - 1.0) if penalty != 0 else 0.0
             grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
             old, grad_sq = averages[i], grad * grad
@@ -378,7 +377,7 @@ def walk_elements(
 
 @_kernel
 def add_counts(table: Any, chunks: Any, skipped: Any) -> None:
-    """Count, when all chunks are done, the step and the skipped neurons of every tensor."""
+    """Add this step and the skipped neurons to every tensor's counters, after all chunks are done."""
     for index in range(chunks.shape[0]):
         if skipped[index]:
             _counter(table[chunks[index, 0]].num_skipped)[0] += skipped[index]
@@ -394,7 +393,7 @@ def _sign(task: Any) -> float:
 
 @numba.njit(**_EXACT)
 def _momentum_factors(task: Any) -> Any:
-    """Return a and b of the direction ``a*g + b*m``, and c and mu of the new average ``c*g + mu*m``."""
+    """Return a and b of the direction ``a*g + b*m``, and c and mu of the new buffer ``c*g + mu*m``."""
     mu, sign = task.momentum, _sign(task)
     return (
         np.float32(sign * (1 - mu * mu)),
@@ -411,9 +410,9 @@ def _counter(address: int) -> Any:
 
 @numba.njit(**_EXACT)
 def _count(task: Any) -> Any:
-    """Return the number of this step, its bias correction, and that of the step before."""
+    """Return this step's number and bias correction, and the bias correction of the step before."""
     step = read_at(task.step, np.int64(0)) + 1
-    if task.norm == PEAK:  # which has none, and needs no growth
+    if task.norm == PEAK:  # has no correction, and needs no growth
         return step, 1.0, 0.0
     log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
     before = -math.expm1((step - 1) * log_beta) if step > 1 else 0.0
@@ -425,12 +424,12 @@ def _turn(
     sign: float, task: Any, correction: float, before: float, first: int, count: int, is_exact: int,
     sums: Any, turns: Any, marks: Any,
 ) -> int:  # fmt: skip
-    """`nero.core.rule.turn_neurons` for ``count`` neurons from number ``first``; counts the skipped.
+    """`nero.core.rule.turn_neurons` for ``count`` neurons from ``first``; return how many are skipped.
 
-    Of no dtype and no mode, so that it is compiled once for all.
+    Independent of dtype and mode, so that it is compiled once.
 
-    Only those marked open get one. They stay open if their sums are not exact, and float32 is too rough for
-    them (squares out of range, or terms that cancel). No branches, so that it is done in vectors.
+    Processes only neurons marked open. They stay open if their sums are not exact and float32 is too rough
+    for them (squares out of range, or terms that cancel). No branches, so that the loop is vectorized.
     """
     num_skipped = 0
     n = float(task.fan_outer * task.fan_inner)
@@ -447,7 +446,7 @@ def _turn(
     for j in range(count):
         sums[OLD_SQ, j] = np.float64(averages[j]) ** 2
         num_behind += bits_of(averages[j]) >> SIGN
-    if num_behind:  # Those turn by no more than lr; see nero.core.average.
+    if num_behind:  # These neurons turn by at most lr; see nero.core.average.
         for j in range(count):
             is_behind, least = bits_of(averages[j]) >> SIGN != 0, before * sums[GG, j]
             is_short = is_behind & (sums[OLD_SQ, j] < least)
@@ -509,9 +508,9 @@ def _turn(
 
 @numba.njit(forceinline=True, **_EXACT)
 def _average_sq(old_sq: float, grad_sq: float, beta: float, is_peak: bool) -> float:
-    """Square the running norm of `nero.core.average`, given the square of the one before."""
+    """Return the square of the running norm of `nero.core.average`, from the old square."""
     faded = beta * beta * old_sq
-    peak = faded if (faded > grad_sq) | (faded != faded) else grad_sq  # NaN if one of them is
+    peak = faded if (faded > grad_sq) | (faded != faded) else grad_sq  # NaN if either is
     return peak if is_peak else beta * old_sq + (1 - beta) * grad_sq
 
 
@@ -530,8 +529,8 @@ def _write_and_sum(
 
     With momentum, g is a*g + b*m, and m0 <- c*g0 + mu*m0.
 
-    ``size0`` is the size of a weight of the row to write, or 0 to write all of it in one place. Every sum
-    of every row is made here, and no two rows overlap (then the compiler would go another way), so that a
+    ``size0`` is the size of a weight in the row to write, or 0 to write everything to one address. Every
+    row is summed here, and rows never overlap (the compiled code would then take another path), so that a
     row's bits do not depend on its neighbors.
     """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -571,7 +570,7 @@ def _write_and_sum(
 
 @numba.njit(**_FAST)
 def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> Any:
-    """Sum a row that begins ``start`` weights from the first, in float64 throughout."""
+    """Sum a row that begins ``start`` weights after the first, entirely in float64."""
     size = size_of(like[0])
     w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
@@ -592,7 +591,7 @@ def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> A
 def _write(
     like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, noise: Any
 ) -> None:
-    """W <- p*w + q*g + r, and the average of the gradient."""
+    """Write ``w <- p*w + q*g + r`` and the momentum buffer."""
     size = size_of(like[0])
     w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
     g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
@@ -622,7 +621,7 @@ def _write_stochastic(
 
 @numba.njit(**_EXACT)
 def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int, noise: Any) -> None:
-    """Average the gradient of a neuron that stays where it is."""
+    """Write the momentum buffer of a neuron that does not move."""
     g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
     m = momentum_row(mode, task.exp_avg, start, fan_in)
     _, _, c, mu = _momentum_factors(task)
@@ -636,7 +635,7 @@ def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int, noise: An
 @numba.njit(**_EXACT)
 def _noise_start(task: Any, step: int) -> Any:
     seed = mix(mix(mix(np.uint64(task.seed)) + np.uint64(task.position)) + np.uint64(step))
-    return seed + np.uint64(task.start)  # of a shard in the whole parameter
+    return seed + np.uint64(task.start)  # the offset of a shard in the full parameter
 
 
 @numba.njit(**_EXACT)

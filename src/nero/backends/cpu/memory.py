@@ -1,10 +1,10 @@
-"""What Python cannot say to numba: addresses, prefetching, and 16-bit floats.
+"""Features that numba lacks: addresses, prefetching, and 16-bit floats.
 
-`load` and `store` turn a stored weight into float32 and back, by the way it is stored: float32 as it is,
-bfloat16 as uint16 and float16 as int16, because numba has no arithmetic for them on CPUs.
+`load` and `store` convert a stored weight to float32 and back. bfloat16 is stored as uint16 and float16 as
+int16, because numba has no arithmetic for them on CPUs.
 
-Momentum is there or not by type: where there is none, what stands for it is ``None``, and what would use it
-is not compiled. Averages of the gradient are stored as float32, or as bfloat16 and rounded stochastically.
+Momentum is a matter of types: without it, its arguments are ``None``, and the code for it is not compiled.
+Momentum buffers are stored as float32, or as stochastically rounded bfloat16.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ from numba import types
 from numba.extending import intrinsic
 from numba.extending import overload as _overload
 
-SMALLEST = np.float32(1.1754944e-38)  # normal; averages below it count as zero
-AHEAD = 4096  # bytes between what is read and what is fetched
-BLOCK = 128  # weights summed in float32 before they are added up in float64
+SMALLEST = np.float32(1.1754944e-38)  # normal number; averages below it count as zero
+AHEAD = 4096  # prefetch distance in bytes
+BLOCK = 128  # weights summed in float32 before accumulation in float64
 
 
 @intrinsic
@@ -32,7 +32,7 @@ def pointer(typing_context: Any, address: Any, like: Any) -> Any:
     return pointer(types.int64, like), codegen
 
 
-# Wrappers are for calls from Python and C; half the time to compile a small function goes into them.
+# Wrappers for calls from Python and C take half the compile time of a small function.
 INNER: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -48,7 +48,7 @@ def read_at(address: int, like: Any) -> Any:
 
 
 def _fetch(builder: Any, address: Any) -> None:
-    """Ask for a cache line, for reading, into the second-level cache."""
+    """Prefetch a cache line into the second-level cache, for reading."""
     byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     name = "llvm.prefetch.p0"
     kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
@@ -56,19 +56,19 @@ def _fetch(builder: Any, address: Any) -> None:
     builder.call(function, [builder.inttoptr(address, byte), number(0), number(2), number(1)])
 
 
-# What every line of the kernels uses is written out here, because each function costs compile time.
+# The kernels' most frequent operations are intrinsics, because each compiled function costs compile time.
 
 
 @intrinsic
 def size_of(typing_context: Any, like: Any) -> Any:
-    """Return the bytes of one stored weight."""
+    """Return the size of a stored weight in bytes."""
     size = ir.IntType(64)(_BYTES[like])
     return types.int64(like), lambda context, builder, signature, args: size
 
 
 @intrinsic
 def prefetch_block(typing_context: Any, address: Any, like: Any) -> Any:
-    """Ask for the lines of one block of weights."""
+    """Prefetch the cache lines of one block of weights."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         for line in range(BLOCK * _BYTES[like] // 64):
@@ -95,7 +95,7 @@ def load(typing_context: Any, x: Any) -> Any:
 
 @intrinsic
 def store(typing_context: Any, x: Any, like: Any) -> Any:
-    """Round a float32 to nearest, as weights like ``like`` are stored."""
+    """Round a float32 to nearest, in the format of weights like ``like``."""
 
     def bfloat16(b: Any, x: Any) -> Any:
         number, half = ir.IntType(32), ir.IntType(16)
@@ -121,7 +121,7 @@ def bits_of(typing_context: Any, x: Any) -> Any:
 
 @intrinsic
 def if_momentum(typing_context: Any, like: Any, with_it: Any, without_it: Any) -> Any:
-    """Return the first number where there is momentum, and the second where there is none."""
+    """Return the first number with momentum, and the second without."""
     chosen = 2 if isinstance(like, types.NoneType) else 1
     signature = types.float64(like, types.float64, types.float64)
     return signature, lambda context, builder, signature, args: args[chosen]
@@ -131,30 +131,27 @@ _BYTES = {types.float32: 4, types.uint16: 2, types.int16: 2}
 
 
 def precision(like):
-    """Return eps and the exponent of the smallest normal number; eps = 0 where nothing is rounded."""
+    """Return eps and the exponent of the smallest normal number; eps = 0 means no rounding."""
     raise NotImplementedError
 
 
 def momentum_row(like, address, at, length):
-    """Return a row of averages of the gradient that are stored like ``like``, from number ``at`` on.
-
-    Where ``like`` is ``None`` there are none, and it returns ``None``.
-    """
+    """Return a row of the momentum buffer, stored like ``like``, from index ``at``; or ``None``."""
     raise NotImplementedError
 
 
 def prefetch_momentum(like, address, at):
-    """Ask for the lines of one block of averages, and those ahead, if there are any."""
+    """Prefetch the cache lines of a momentum buffer's next block, if there is a buffer."""
     raise NotImplementedError
 
 
 def direction(g, m, i, a, b):
-    """Return what a step goes along: ``g``, or ``a*g + b*m[i]``."""
+    """Return the direction of a step: ``g``, or with momentum ``a*g + b*m[i]``."""
     raise NotImplementedError
 
 
 def advance(g, m, i, c, mu, noise):
-    """Average the gradient: ``m[i] <- c*g + mu*m[i]``, rounded by noise that begins at ``noise``."""
+    """Update the momentum buffer, ``m[i] <- c*g + mu*m[i]``, rounded with noise from ``noise`` on."""
     raise NotImplementedError
 
 
@@ -195,15 +192,15 @@ def _advance_overload(g, m, i, c, mu, noise):
 
 
 def _round_average(x, like, noise):
-    """Return an average as it is stored."""
+    """Round an average to its stored format."""
     raise NotImplementedError
 
 
 @_overload(_round_average, jit_options=INNER)
 def _round_average_overload(x, like, noise):
     def bfloat16(x, like, noise):
-        # round_stochastic, in bits: a magnitude grows if what is cut off and the noise carry. Noise is
-        # for rounding up, so that of negative numbers, whose magnitude then shrinks, is inverted.
+        # round_stochastic on bits: a magnitude grows if the truncated bits plus the noise carry. Noise
+        # decides about rounding up, so it is inverted for negative numbers, whose magnitude then shrinks.
         bits = bits_of(x)
         uniform = np.uint32(mix(noise) >> np.uint64(24)) & np.uint32(0xFFFF)
         inverted = uniform ^ np.uint32(0xFFFF)

@@ -1,8 +1,8 @@
 """The fused CPU backend: one pass over every row, in a small pool of threads.
 
-The kernel itself is in `nero.backends.cpu.kernel`; here updates become a table of addresses, and the table
-is dealt out to threads. numba's own threading is not used: starting it would change torch's. A thread
-takes the next slice of the table when it has finished one, so a disturbed core delays nobody.
+The kernel itself is in `nero.backends.cpu.kernel`; this module turns updates into a table of addresses, and
+distributes the table to threads. numba's own threading is not used, since starting it would change torch's.
+A thread takes the next slice of the table when it has finished one, so a slow core does not delay others.
 
 Needs the extra `nero-optim[cpu]`.
 """
@@ -29,14 +29,14 @@ from nero.core.update import Update, average_dtype
 if TYPE_CHECKING:
     import numpy as np
 
-# How a dtype's numbers are stored, as numpy calls it: it has no bfloat16.
+# The numpy dtype in which a torch dtype is stored; numpy has no bfloat16.
 _STORED_AS = {torch.float32: "float32", torch.bfloat16: "uint16", torch.float16: "int16"}
-_LARGEST_SLICE = 1 << 20  # weights that one thread takes at a time, at most
+_LARGEST_SLICE = 1 << 20  # weights that a thread takes at a time
 _SMALLEST_SLICE = 1 << 16
 
 
 class CpuBackend:
-    """Steps parameters with the kernel, by a plan that is kept while only gradients and rates change."""
+    """Steps parameters with the kernel, with a plan that is reused if only gradients and ``lr`` change."""
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
@@ -55,7 +55,7 @@ class CpuBackend:
             plain.step_([updates[i] for i in plan.others])
 
     def gram(self, updates: Sequence[Update]) -> list[Gram]:
-        """Compute the Gram matrix of what this rank holds of every neuron."""
+        """Compute the Gram matrix of this rank's part of every neuron."""
         plan = self._plan_for(updates, SharedPlan)
         for table in plan.tables:
             table.renew(updates, "sum_columns")
@@ -67,7 +67,7 @@ class CpuBackend:
         ]
 
     def apply_(self, updates: Sequence[Update], turns: Sequence[Turn]) -> None:
-        """Write new rows and state, by the plan that the last call of `gram` has made."""
+        """Write new rows and state, with the plan made by the last call of `gram`."""
         plan = self.plan
         assert isinstance(plan, SharedPlan), "gram comes first"
         for i, turn in enumerate(turns):
@@ -79,7 +79,7 @@ class CpuBackend:
             table.renew(updates, "write_columns")
         with _shared_out(plan.tables) as todo:
             _take(todo)
-        # Afterwards, because noise is that of the step before it counts.
+        # Last, because the noise depends on the step counter before it is incremented.
         for update, turn in zip(updates, turns, strict=True):
             plain.write_state_(update, turn)
         for table in plan.tables:
@@ -93,7 +93,7 @@ class CpuBackend:
 
 
 def _signature(update: Update) -> tuple[object, ...]:
-    """Return what a plan rests on of a parameter: options, and where it and its state lie, and how."""
+    """Return what a plan depends on: options, and the addresses, dtypes and strides of tensors."""
     weight, grad = update.weight, update.grad
     return (
         update.hyper,
@@ -110,10 +110,10 @@ def _signature(update: Update) -> tuple[object, ...]:
 
 
 class Plan:
-    """A step that is worked out once: tables for the kernel, and what only the plain backend can walk.
+    """A reusable step: tables for the kernel, and the updates that only the plain backend can walk.
 
     Args:
-        updates: what to update; their gradients and learning rates serve as examples.
+        updates: the updates; their gradients and learning rates may change later.
     """
 
     def __init__(self, updates: Sequence[Update]) -> None:
@@ -121,9 +121,9 @@ class Plan:
             tuple[str, torch.dtype, torch.dtype | None], list[tuple[int, Update, Geometry]]
         ] = {}
         self.others: list[int] = []
-        """Which updates the kernel cannot walk."""
+        """Indices of updates that the kernel cannot walk."""
         self.buffers: dict[int, Buffers] = {}
-        """Of neurons that ranks share, what lies between their sums and their new rows."""
+        """Buffers of updates whose fan-in is sharded."""
         for i, update in enumerate(updates):
             geometry = None if why_not(update.weight) else update_geometry(update)
             if geometry is None or update.weight.numel() == 0 or scatters_noise(update):
@@ -133,11 +133,11 @@ class Plan:
             key = kernel, update.weight.dtype, average_dtype(update)
             walkable.setdefault(key, []).append((i, update, geometry))
         self.tables = [Table(*key, rows, self._addresses) for key, rows in walkable.items()]
-        # The longest first, so that threads finish together.
+        # Longest first, so that threads finish together.
         self.tables.sort(key=lambda table: -table.size)
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
-        """Choose the kernel of an update, and the loops that it needs."""
+        """Choose an update's kernel, and the loops that it needs."""
         if update.neurons.is_elementwise:
             return "walk_elements", geometry
         if geometry.is_rows and not update.hyper.stochastic_rounding:
@@ -145,12 +145,12 @@ class Plan:
         return "walk_columns", geometry.as_columns()
 
     def _addresses(self, index: int, update: Update) -> dict[str, int]:
-        """Return the addresses of a record that are not of the parameter and its state."""
+        """Return the record's addresses other than those of the parameter and its state."""
         return {}
 
 
 class SharedPlan(Plan):
-    """The same for neurons that ranks share, which are summed in one pass and written in another."""
+    """The same for a sharded fan-in: neurons are summed in one pass and written in another."""
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         return "sum_columns", geometry.as_columns()
@@ -162,7 +162,7 @@ class SharedPlan(Plan):
 
 
 def why_not(weight: Tensor) -> str | None:
-    """Return why a parameter cannot take this backend, or ``None``; its memory is not looked at.
+    """Return why this backend cannot update a parameter, or ``None``; its memory order is not checked.
 
     Example:
         >>> from nero.backends.cpu import why_not
@@ -189,7 +189,7 @@ def missing() -> str | None:
 
 
 class Table:
-    """The updates of one kernel and dtype as one record each, cut into pieces that threads take in turn."""
+    """The updates of one kernel and dtype, one record each, split into pieces that threads take in turn."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Table:
         import numpy as np
 
         self.stored_as = _STORED_AS[dtype]
-        # Kernels are compiled for each.
+        # Kernels are compiled for each mode.
         self.mode = None if average is None else np.dtype(_STORED_AS[average]).type(0)
         from nero.backends.cpu import kernel as kernels
 
@@ -210,7 +210,7 @@ class Table:
         self._kernels = kernels
         self._indices = [index for index, _, _ in rows]
         self.weights = [update.weight for _, update, _ in rows]
-        # Weights and state are alive as long as their addresses are here; gradients come and go.
+        # Keeps weights and state alive as long as their addresses are here, but not gradients.
         self._kept = [update._replace(grad=update.grad.new_empty(0)) for _, update, _ in rows]
         self._records = np.zeros(len(rows), kernels.RECORD)
         for record, (index, update, geometry) in zip(self._records, rows, strict=True):
@@ -226,31 +226,31 @@ class Table:
             for name, value in columns.items():
                 record[name] = value
         self.size = sum(weight.numel() for weight in self.weights)
-        self._chunks, slices = _cut([geometry for _, _, geometry in rows], kernel, self.size)
+        self._chunks, slices = _split([geometry for _, _, geometry in rows], kernel, self.size)
         self._skipped = np.zeros(len(self._chunks), np.int64)
         self.pieces = [(self._records, self._chunks[a:b], self._skipped[a:b]) for a, b in slices]
 
     def renew(self, updates: Sequence[Update], kernel: str | None = None) -> None:
-        """Note where gradients lie now, how far to turn, and which kernel runs next."""
+        """Set the addresses of gradients, the learning rates, and the kernel to run next."""
         if kernel is not None:
             self.kernel = getattr(self._kernels, kernel)
-        mine = [updates[i] for i in self._indices]
-        self._records["grad"] = [update.grad.data_ptr() for update in mine]
-        if kernel is None:  # where ranks share neurons, coefficients have the rate inside
-            rates = {id(lr): lr for lr in [update.lr for update in mine]}  # to read each once
-            numbers = {key: float(lr) for key, lr in rates.items()}
-            self._records["lr"] = [numbers[id(update.lr)] for update in mine]
+        members = [updates[i] for i in self._indices]
+        self._records["grad"] = [update.grad.data_ptr() for update in members]
+        if kernel is None:  # if the fan-in is sharded, the coefficients include lr
+            lrs = {id(lr): lr for lr in [update.lr for update in members]}  # to read each once
+            numbers = {key: float(lr) for key, lr in lrs.items()}
+            self._records["lr"] = [numbers[id(update.lr)] for update in members]
 
     def finish(self) -> None:
         """Count the step."""
         self._kernels.add_counts(self._records, self._chunks, self._skipped)
-        # Autograd must see that weights have changed, although no torch operation changed them.
+        # Tells autograd that weights have changed without a torch operation.
         increment_version(self.weights)
 
 
 @contextmanager
 def _shared_out(tables: Sequence[Table]) -> Iterator[Iterator[tuple[Table, Any]]]:
-    """Let as many threads as torch would use take pieces, beside the one that does so itself inside."""
+    """Let helper threads take pieces; with the caller's own they are as many as torch uses."""
     pieces = [(table, piece) for table in tables for piece in table.pieces]
     todo = iter(pieces)
     num_threads = min(torch.get_num_threads(), len(pieces))
@@ -271,10 +271,10 @@ def _take(todo: Iterator[tuple[Table, Any]]) -> None:
         table.kernel(*scratch[table.stored_as], *piece, table.mode)
 
 
-def _cut(
+def _split(
     geometries: Sequence[Geometry], kernel: str, size: int
 ) -> "tuple[np.ndarray[Any, Any], list[tuple[int, int]]]":
-    """Cut tensors into chunks (tensor, first neuron, last neuron), and deal chunks into slices.
+    """Split tensors into chunks (tensor, first neuron, last neuron), and group chunks into slices.
 
     Slices get smaller towards the end, so that threads finish together.
     """
@@ -291,7 +291,7 @@ def _cut(
         while first < end:
             target = min(max((size - done) // 16, _SMALLEST_SLICE), _LARGEST_SLICE)
             last = min(first + max((target - filled) // fan_in, 1), end)
-            if kernel.endswith("columns"):  # those of a chunk share their outer loop
+            if kernel.endswith("columns"):  # neurons of a chunk must share their outer loop
                 outer_end = (first // geometry.inner + 1) * geometry.inner
                 last = min(last, first + NEURONS, outer_end)
             chunks.append((tensor, first, last))
@@ -308,5 +308,5 @@ def _cut(
 
 @lru_cache(maxsize=8)
 def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
-    # One per process: threads do not survive a fork.
+    # One pool per process, because threads do not survive a fork.
     return ThreadPoolExecutor(max(num_threads - 1, 1), thread_name_prefix="nero")

@@ -1,4 +1,4 @@
-"""The GPU backend: kernels in Triton, the table that they read, their launch, and why to trust them."""
+"""The GPU backend: Triton kernels, the table they read, their launch, and the self-test."""
 
 from nero.backends.triton.launch import TritonBackend, why_not, why_not_device
 

@@ -1,7 +1,7 @@
 """The cases of the self-test: each rule of an update, on a tensor of a few weights.
 
-A case is named after the rule that only it would show to be broken, since its name is what a user reads.
-All random numbers come from a generator of their own, and are the same everywhere.
+A case is named after the rule that it alone tests, since users read the name. All random numbers come from
+a separate generator, and are the same everywhere.
 """
 
 import math
@@ -19,7 +19,7 @@ from nero.core.sphere import Sphere
 from nero.core.update import Update
 
 _LR, _STEP, _FAN_IN = 0.1, 2, 27
-_HUGE, _TINY = 1e30, 1e-30  # their squares are outside of float32's range
+_HUGE, _TINY = 1e30, 1e-30  # their squares are outside float32's range
 
 
 class Case(NamedTuple):
@@ -28,21 +28,21 @@ class Case(NamedTuple):
     name: str
     update: Update
     rows: tuple[str, ...] = ()
-    """Names of what dim 0 holds, where each is a case of its own."""
+    """Names of the rows along dim 0, if each is a case."""
     num_steps: int = 1
 
 
 def cases(variant: Variant) -> list[Case]:
-    """Return what is stepped once: rules, options, and every kind of tile."""
+    """Return the cases that are stepped once: rules, options, and every kind of tile."""
     make = _Maker(variant)
     awkward = [_awkward_rows(make), _awkward_elements(make)]
-    if variant.momentum or variant.stochastic:  # the rules are the same lines of the kernel
+    if variant.momentum or variant.stochastic:  # the same lines of the kernel handle the options
         return [*awkward, *_tiles(make)]
     return [*awkward, _propagated(make), *_options(make), *_tiles(make)]
 
 
 def moving_cases(variant: Variant) -> list[tuple[Case, Case]]:
-    """Return what is stepped twice: before and after an address or a rate has changed."""
+    """Return the cases that are stepped twice: before and after an address or ``lr`` has changed."""
     make = _Maker(variant, seed=1)
     moved, rated = make("a gradient that moves", (5,)), make("a rate that changes", (5,))
     return [
@@ -56,7 +56,7 @@ def _again(case: Case, **changes: Any) -> Case:
 
 
 def twin(case: Case) -> Case:
-    """Copy what a step writes; the gradient is shared."""
+    """Copy the tensors that a step writes; the gradient is shared."""
     update = case.update
     state = {key: tensor.clone() for key, tensor in update.state.items()}
     return case._replace(update=update._replace(weight=update.weight.clone(), state=state))
@@ -84,7 +84,7 @@ class _Maker:
         rows: tuple[str, ...] = (),
         **options: Any,
     ) -> Case:
-        """Make a case; without ``neuron_dims``, of elements."""
+        """Make a case; elementwise without ``neuron_dims``."""
         device = self.variant.device
         role = role or ("other" if neuron_dims is None else "neuron")
         neurons = Layout(role, neuron_dims).at(shape)

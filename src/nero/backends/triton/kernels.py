@@ -1,18 +1,18 @@
 """The kernels of `nero.backends.triton.launch`, which imports them at its first step.
 
-A kernel sees the model as a table: for each tensor a row of `INTEGERS` (addresses, sizes, flags), and one
-of `NUMBERS`. A program takes one tile of a tensor: some elements, or some neurons by a block of their
-fan-in. The first block stays in registers between the reading and the writing pass, so a neuron that fits
-into it costs the memory traffic of SGD; what a longer one has beyond is read twice.
+A kernel sees the model as a table: one row of `INTEGERS` (addresses, sizes, flags) and one of `NUMBERS` per
+tensor. A program processes one tile of a tensor: some elements, or some neurons by a block of their fan-in.
+The first block stays in registers between the reading and the writing pass, so a neuron that fits into it
+costs the memory traffic of SGD; the rest of a longer one is read twice.
 
-`AVERAGE` is the dtype of averages of the gradient, or ``None`` where there are none. `PHASE` is the whole
-step, or one half of it, for neurons that ranks share: their sums, in float64 since no rank sees whether
-terms cancel, or their new rows, once all ranks know the coefficients.
+`AVERAGE` is the dtype of the momentum buffer, or ``None`` without one. `PHASE` is the whole step, or one
+half of it if the fan-in is sharded: the sums, in float64 since no rank sees whether terms cancel, or the
+new rows, from coefficients that all ranks have.
 
-The arithmetic is that of `nero.core.rule`, name by name. Elements are handled in float32 alone: a
-consumer's GPU computes in float64 at 1/64 of its rate. Sums run in float32 over a block and are added up in
-float64, as in the CPU kernel, and coefficients are float64, once per neuron. Where squares leave float32's
-range or terms cancel, a neuron is summed again, in float64 throughout. Nothing here may assume that NaN and
+The arithmetic is that of `nero.core.rule`, name by name. Elements are processed only in float32, because
+consumer GPUs run float64 at 1/64 of the float32 rate. As in the CPU kernel, sums run in float32 over a
+block and are accumulated in float64; coefficients are float64, once per neuron. If squares leave float32's
+range or terms cancel, a neuron is summed again entirely in float64. Nothing here may assume that NaN and
 inf do not occur.
 """
 
@@ -30,7 +30,7 @@ def _columns(names, *wanted):
     return (tl.constexpr(names.index(name)) for name in wanted)
 
 
-# Where the table has what the kernels read.
+# Column numbers in the table.
 WEIGHT, GRAD = _columns(INTEGERS, "weight", "grad")
 STEP, NUM_SKIPPED, SCALE = _columns(INTEGERS, "step", "num_skipped", "scale")
 EXP_AVG, EXP_AVG_NORM, RADIUS = _columns(INTEGERS, "exp_avg", "exp_avg_norm", "radius")
@@ -45,7 +45,9 @@ CENTRE, MAXIMIZE, NONFINITE, SEED = _columns(INTEGERS, "centre", "maximize", "no
 GRAM, TURNS, MOVES, WRITTEN, NUM_NEURONS = _columns(
     INTEGERS, "gram", "turns", "moves", "written", "num_neurons"
 )
-BETA, LOG_BETA, TARGET, PART = _columns(NUMBERS, "beta", "log_beta", "target", "part")
+BETA, LOG_BETA, TARGET, INVERSE_FAN_IN = _columns(
+    NUMBERS, "beta", "log_beta", "target", "inverse_fan_in"
+)
 BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penalty", "momentum")
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE, PEAK = tl.constexpr(_PROPAGATE), tl.constexpr(_PEAK)
@@ -59,16 +61,16 @@ _, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOC
 )
 # The float64 thresholds of turn_neurons.
 FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
-# Float32 sums are good enough between these, and where at most half of the terms cancel.
+# Float32 sums are accurate enough within this range, if at most half of the terms cancels.
 SMALLEST_SUM, LARGEST_SUM = tl.constexpr(1e-20), tl.constexpr(1e30)
-# Of rows that are summed again, which must not take registers from others.
+# The block for rows that are summed again, which must not increase register use.
 EXACT_BLOCK = tl.constexpr(128)
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
 # Averages below the smallest normal number count as zero.
 SMALLEST_32, SMALLEST_64 = tl.constexpr(2.0**-126), tl.constexpr(2.0**-1022)
 LARGEST_32 = tl.constexpr((2 - 2.0**-23) * 2.0**127)
 LARGEST_64 = tl.constexpr((2 - 2.0**-52) * 2.0**1023)
-# What all neurons of a tensor share: lr, lr*sqrt(1 - beta^t), 1 - beta^t, the growth of averages kept.
+# Per-tensor factors: lr, lr*sqrt(1 - beta^t), 1 - beta^t, and the growth of skipped neurons' averages.
 NUM_FACTORS = tl.constexpr(_NUM_FACTORS)
 NOISE_BITS, NOISE_UNIT = tl.constexpr(_BITS), tl.constexpr(2.0**-_BITS)
 NOISE_MASK = tl.constexpr((1 << _BITS) - 1)
@@ -76,7 +78,7 @@ NOISE_MASK = tl.constexpr((1 << _BITS) - 1)
 
 @triton.jit
 def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.constexpr):
-    """Count the step, and prepare what all neurons of a tensor share: factors, and a seed."""
+    """Count the step, and compute every tensor's factors and seed."""
     tensor = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = tensor < num_tensors
     row = table + tensor * ROW_LENGTH
@@ -86,10 +88,10 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
     lr = tl.where(is_float64, double, single.to(tl.float64))
     count = tl.load(row + STEP, mask, 0).to(tl.pointer_type(tl.int64))
     step = tl.load(count, mask, 0) + 1
-    # A step at lr = 0 leaves no trace, in no counter.
+    # A step at lr = 0 changes nothing, not even a counter.
     tl.store(count, step, mask & (lr != 0))
 
-    # 1 - beta^t; what cancels is 1e-16/(1 - beta) of it, and there is no expm1 in Triton.
+    # 1 - beta^t; Triton has no expm1, and cancellation costs a relative error of 1e-16/(1 - beta).
     log_beta = tl.load(numbers + tensor * NUMBERS_LENGTH + LOG_BETA, mask, -1.0)
     correction = 1 - tl.exp(step.to(tl.float64) * log_beta)
     before = 1 - tl.exp(tl.maximum(step - 1, 1).to(tl.float64) * log_beta)
@@ -99,7 +101,7 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
     tl.store(factor + 2, correction, mask)
     tl.store(factor + 3, tl.sqrt(correction / before), mask)
     seed = _mix(_mix(tl.load(row + SEED, mask, 0)) + tl.load(row + POSITION, mask, 0))
-    # A shard draws the noise of its places in the whole.
+    # A shard draws the noise of its positions in the full parameter.
     tl.store(seeds + tensor, _mix(seed + step) + tl.load(row + START, mask, 0), mask)
 
 
@@ -109,7 +111,7 @@ def step_kernel(
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
     PHASE: tl.constexpr = WHOLE,
 ):  # fmt: skip
-    """Update one tile: weights, averages and the count of skipped neurons."""
+    """Update one tile: weights, averages and the number of skipped neurons."""
     program = tl.program_id(0)
     tensor = tl.load(tiles + program).to(tl.int64)
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH
@@ -160,17 +162,17 @@ def _neurons(
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
     PHASE: tl.constexpr = WHOLE, EXACT: tl.constexpr = True,
 ):  # fmt: skip
-    # Without EXACT, sums are taken once, however rough: the path that nearly all neurons take.
+    # Without EXACT, sums are computed once, however rough: the path of nearly all neurons.
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     SUM: tl.constexpr = tl.float64 if PHASE == SUMS else WORK
     PIECE: tl.constexpr = BLOCK if BLOCK < EXACT_BLOCK else EXACT_BLOCK
     IS_ROWS: tl.constexpr = WALK <= LONG
-    LOOPS: tl.constexpr = WALK >= LONG  # the others are chosen for neurons that fit into a block
+    LOOPS: tl.constexpr = WALK >= LONG  # for other kinds, a neuron fits into a block
     ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     averages, mu = _averages(row, WORK, AVERAGE), tl.load(number + MOMENTUM)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
-    if ALIGNED:  # what 128-bit loads need to know
+    if ALIGNED:  # enables 128-bit loads
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
         averages = tl.multiple_of(averages, 16)
         fan_in, stride = tl.multiple_of(fan_in, 16), tl.multiple_of(stride, 16)
@@ -181,7 +183,7 @@ def _neurons(
     inner = tl.load(row + INNER)
     b = tile * NEURONS + tl.arange(0, NEURONS)
     neuron, start = b, b * stride
-    if not IS_ROWS:  # neurons (a, b), all of one a
+    if not IS_ROWS:  # neurons (a, b), all with the same a
         num_tiles = tl.cdiv(inner, NEURONS)
         a = tile // num_tiles
         b -= a * num_tiles * NEURONS
@@ -196,7 +198,7 @@ def _neurons(
         p, q, r, moves, written = _given_turn(row, neuron, is_neuron, WORK)
     else:
         gg, wg, sg, sw, ww = _sums(w.to(SUM), d.to(SUM))
-        size = tl.sum(tl.abs(d), 1)  # zero only where all of the row is
+        size = tl.sum(tl.abs(d), 1)  # zero only if the whole row is
         if LOOPS:
             for i in range(BLOCK, fan_in, BLOCK):
                 more, exists = _block(
@@ -211,7 +213,7 @@ def _neurons(
             is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
             is_rough = is_rough & (size != 0)
             if tl.max(is_rough.to(tl.int32), 0) != 0:
-                # A neuron's bits must not depend on its neighbors: the sums of the others stay.
+                # Keep the sums of the others, since a neuron's bits must not depend on its neighbors.
                 gg, wg, sg = (
                     tl.where(is_rough, 0.0, gg),
                     tl.where(is_rough, 0.0, wg),
@@ -280,7 +282,7 @@ def _read(weights, grads, mask, sign, penalty, WORK: tl.constexpr):
 
 @triton.jit
 def _direction(averages, g, mask, mu, AVERAGE: tl.constexpr):
-    # What the step goes along, and the average of the gradient before it, if there is one.
+    # The direction of the step, and the momentum buffer before it, if there is one.
     d, m = g, g
     if AVERAGE is not None:
         m = tl.load(averages, mask, 0.0).to(g.dtype)
@@ -301,7 +303,7 @@ def _write_average(averages, g, m, offset, mask, mu, seed, AVERAGE: tl.constexpr
 
 @triton.jit
 def _sums(w, g):
-    # In the precision of the rows; only what comes of a block is float64.
+    # Computed in the precision of the rows; only the result of a block is float64.
     gg, wg, ww = tl.sum(g * g, 1), tl.sum(w * g, 1), tl.sum(w * w, 1)
     sg, sw = tl.sum(g, 1), tl.sum(w, 1)
     return (
@@ -311,7 +313,7 @@ def _sums(w, g):
 
 @triton.jit
 def _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww):
-    # Whether float32 was too rough for the sums: turn_neurons as far as it takes to see, in float32.
+    # Whether float32 was too rough for the sums, from the first part of turn_neurons, in float32.
     gg, wg, sg, sw, ww = (
         gg.to(tl.float32), wg.to(tl.float32), sg.to(tl.float32), sw.to(tl.float32), ww.to(tl.float32)
     )  # fmt: skip
@@ -328,16 +330,16 @@ def _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww):
 
 @triton.jit
 def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.constexpr):
-    # turn_neurons: sums to coefficients, one entry per neuron, with as few roots as can be.
-    fan_in, part = tl.load(row + FAN_IN).to(tl.float64), tl.load(number + PART)
+    # turn_neurons: sums to coefficients, one entry per neuron, with as few roots as possible.
+    fan_in, inverse_fan_in = tl.load(row + FAN_IN).to(tl.float64), tl.load(number + INVERSE_FAN_IN)
     centre, target = tl.load(row + CENTRE) != 0, tl.load(number + TARGET)
-    has_target = target == target  # NaN where the norm is free
+    has_target = target == target  # NaN if the norm is free
     target = tl.zeros_like(gg) + target
     if tl.load(row + RADIUS) != 0:
         target = tl.load(_address(row, RADIUS, WORK) + neuron, is_neuron, 1.0).to(tl.float64)
     old = tl.load(_address(row, EXP_AVG_NORM, WORK) + neuron, is_neuron, 0.0)
     average_sq = _average_sq(row, old.to(tl.float64), gg, tl.load(number + BETA))
-    # A neuron that has missed steps turns by no more than eta; see nero.core.average.
+    # A neuron that has missed steps turns by at most eta; see nero.core.average.
     least = tl.load(factor + 2) * gg
     is_short = _has_sign(old) & (average_sq < least)
     is_behind = is_short | (_has_sign(old) & (gg == 0))
@@ -349,16 +351,16 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     # k = eta * ||w|| / sqrt(v / (1 - beta^t))
     norm = ww * _inverse_root(tl.where(ww != 0, ww, 1.0), WORK)
     k = tl.load(factor + 1) * norm * inverse
-    mean = tl.where(centre, (sw - k * sg) * part, 0.0)
+    mean = tl.where(centre, (sw - k * sg) * inverse_fan_in, 0.0)
     kwg, kkgg = k * wg, k * k * gg
     norm_sq = ww - 2 * kwg + kkgg - fan_in * mean * mean
     threshold = tl.where(has_target, THRESHOLD, FREE_THRESHOLD)
     has_direction = (ww > 0) & (norm_sq > threshold * (ww + kkgg + 2 * tl.abs(kwg)))
-    grad_mean = tl.where(centre, sg * part, 0.0)
+    grad_mean = tl.where(centre, sg * inverse_fan_in, 0.0)
     grad_norm_sq = gg - fan_in * grad_mean * grad_mean
     grad_has_direction = grad_norm_sq > threshold * gg
 
-    # NaN and inf take the usual path, where they reach the coefficients and are seen.
+    # NaN and inf take the usual path, where they reach the coefficients and are detected.
     usual = has_direction | (_is_finite(norm_sq) == 0)
     # Without direction: w' = -|target| * (g - mean(g)) / ||g - mean(g)||
     length = tl.where(has_target, target, tl.where(usual, 1.0, tl.load(number + BIAS_SCALE)))
@@ -378,7 +380,7 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
 
 @triton.jit
 def _average_sq(row, old, gg, beta):
-    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), of its root; or the square of the peak
+    # v <- beta * v + (1 - beta) * ||g||^2        (Algorithm 1), from the old root; or the squared peak
     faded = beta * beta * (old * old)
     peak = tl.where((faded > gg) | (faded != faded), faded, gg)
     return tl.where(tl.load(row + NORM) == PEAK, peak, beta * old * old + (1 - beta) * gg)
@@ -397,7 +399,7 @@ def _store_sums(row, neuron, mask, gg, wg, sg, sw, ww):
 
 @triton.jit
 def _given_turn(row, neuron, mask, WORK: tl.constexpr):
-    # What `_turn` returns, as it was worked out from the sums of all ranks.
+    # The result of `_turn`, computed from the sums of all ranks.
     turns, total = _address(row, TURNS, WORK) + neuron, tl.load(row + NUM_NEURONS)
     p, q, r = (
         tl.load(turns, mask, 0.0),
@@ -431,12 +433,12 @@ def _elements(
     unit = tl.where((largest > 0) & _is_finite(largest), largest, 1.0)
     before, new = size / unit, length / unit
     root = tl.sqrt(beta.to(WORK) * before * before + (1 - beta).to(WORK) * new * new)
-    # A sum is NaN if one of them is, and otherwise inf.
+    # The sum is NaN if either is, and otherwise inf.
     average = tl.where(_is_finite(largest), unit * root, size + length)
     faded = beta.to(WORK) * size
     peak = tl.where((faded > length) | (faded != faded), faded, length)
     average = tl.where(tl.load(row + NORM) == PEAK, peak, average)
-    # An element that has missed steps moves by no more than eta; see nero.core.average.
+    # An element that has missed steps moves by at most eta; see nero.core.average.
     least = tl.sqrt(tl.load(factor + 2)).to(WORK) * length
     is_short = _has_sign(old) & (average < least)
     is_behind = is_short | (_has_sign(old) & (d == 0))
@@ -455,10 +457,10 @@ def _sign(row, WORK: tl.constexpr):
 
 @triton.jit
 def _inverse_root(x, WORK: tl.constexpr):
-    # 1/sqrt(x) in float64, for x > 0; to 2^-43 where the result is for float32.
+    # 1/sqrt(x) in float64, for x > 0; with an error of 2^-43 if the result is for float32.
     if WORK == tl.float64:
         return 1.0 / tl.sqrt(x)
-    # x = y * 4^half with y in [1, 4), whose root float32 finds, and one step of Newton's method improves
+    # x = y * 4^half with y in [1, 4): take the root in float32, then one step of Newton's method
     half = ((x.to(tl.int64, bitcast=True) >> 52) - 1023) >> 1
     unit = ((1023 - half) << 52).to(tl.float64, bitcast=True)
     y = x * unit * unit
@@ -468,7 +470,7 @@ def _inverse_root(x, WORK: tl.constexpr):
 
 @triton.jit
 def _finish(row, factor, neuron, mask, is_finite, average, is_behind, old, WORK: tl.constexpr):
-    # Store averages, count what is skipped, and tell which neurons may be written.
+    # Store averages, count skipped neurons, and return which neurons may be written.
     average = tl.where(is_behind, -average, average).to(WORK)
     is_finite = is_finite & _is_finite(average)
     written = tl.where(tl.load(row + NONFINITE) == PROPAGATE, mask, is_finite)
@@ -501,7 +503,7 @@ def _noise(seed, offset, LANE: tl.constexpr):
 
 @triton.jit
 def _round_stochastic(x, noise, DTYPE: tl.constexpr):
-    # round_stochastic from float32; the power of two in two factors, since not all of them exist.
+    # round_stochastic from float32; the power of two as two factors, since it may be out of range.
     DIGITS: tl.constexpr = 7 if DTYPE == tl.bfloat16 else 10
     SMALLEST: tl.constexpr = -126 if DTYPE == tl.bfloat16 else -14
     exponent = ((x.to(tl.int32, bitcast=True) >> 23) & 255) - 127
@@ -551,6 +553,6 @@ def _is_finite(x):
 
 @triton.jit
 def _has_sign(x):
-    # Of -0.0, too.
+    # Also true for -0.0.
     BITS: tl.constexpr = tl.int64 if x.dtype == tl.float64 else tl.int32
     return x.to(BITS, bitcast=True) < 0

@@ -1,16 +1,15 @@
 """The GPU backend: one Triton launch for all neurons of the model.
 
-The kernel walks a table of addresses, so that a step costs two launches however many tensors there are: one
-advances the step counters, one updates. Each further dtype is one launch more, and so are tensors that
-alone have momentum or stochastic rounding. Neurons that ranks share take one launch for their sums, and two
-for their new rows. ``lr`` and ``step`` are read on the device: nothing waits for
-it, and once the table is built, the step can be captured in a CUDA graph. What the kernel cannot walk goes
-to the plain backend, tensor by tensor; `why_not` says what and why.
+The kernel walks a table of addresses, so a step takes two launches for any number of tensors: one advances
+the step counters, one updates. Each further combination of dtype, momentum and stochastic rounding adds a
+launch. If the fan-in is sharded, the sums take one launch, and the new rows two. ``lr`` and ``step`` are
+read on the device: nothing waits for it, and once the table is built, the step can be captured in a CUDA
+graph. Tensors that the kernel cannot walk go to the plain backend; `why_not` says why.
 
 Note:
-    This code has been run in Triton's interpreter, where tests hold it to the plain backend, and has been
-    compiled for sm_80 to sm_120 and gfx942. We have not run it on a GPU, and so not timed it on one: there,
-    `nero.backends.triton.trust` tests it before its first step.
+    This code has been tested against the plain backend in Triton's interpreter, and compiled for sm_80 to
+    sm_120 and gfx942. We have neither run nor timed it on a GPU, where `nero.backends.triton.trust` tests
+    it before its first step.
 """
 
 import os
@@ -41,36 +40,36 @@ from nero.core.precision import dtype_name, working_dtype
 from nero.core.rule import Turn
 from nero.core.update import Update, average_dtype, rounds_weight
 
-_TENSORS_PER_PROGRAM = 128  # of the launch that advances the steps
-COMPILATION = {"num_warps": 2, "enable_fp_fusion": False}  # fused or not, memory is what limits
-_MAX_TABLES = 32  # of one backend: gradients come back to a few sets of addresses
+_TENSORS_PER_PROGRAM = 128  # in the launch that advances the steps
+COMPILATION = {"num_warps": 2, "enable_fp_fusion": False}  # the kernel is memory-bound either way
+_MAX_TABLES = 32  # per backend: gradients return to a few sets of addresses
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Variant(NamedTuple):
-    """One compiled kernel: what all tensors of one launch share."""
+    """One compiled kernel: the properties shared by all tensors of a launch."""
 
     device: torch.device
     dtype: torch.dtype
     stochastic: bool
     momentum: torch.dtype | None = None
-    """The dtype of averages of the gradient, if there are any."""
+    """The dtype of the momentum buffer, if there is one."""
     shared: bool = False
-    """Whether the step is taken in two halves, because ranks share the neurons."""
+    """Whether the step is taken in two halves, because the fan-in is sharded."""
 
 
 Judge: TypeAlias = Callable[[Variant], bool]
-"""Tells whether a kernel is to be trusted."""
+"""Returns whether a kernel can be trusted."""
 
 
 class TritonBackend:
     """The kernels, with the tables of one optimizer.
 
-    Tables are kept while their addresses are in use, and those that a CUDA graph reads for as long as the
-    backend lives: a graph holds no reference to them.
+    Recent tables are cached; those read by a CUDA graph are kept as long as the backend lives, because a
+    graph holds no reference to them.
 
     Args:
-        judge: asked before every launch; where it says no, the plain backend steps.
+        judge: called before every launch; if it returns ``False``, the plain backend steps.
     """
 
     def __init__(self, judge: Judge | None = None) -> None:
@@ -78,14 +77,14 @@ class TritonBackend:
         self._tables: OrderedDict[_Key, Table] = OrderedDict()
         self._captured: list[Table] = []
         self.num_built = 0
-        """How many tables have been built."""
+        """Number of tables built so far."""
 
     def step_(self, updates: Sequence[Update]) -> None:
         """Update, in place, the weights and state of every parameter; gradients are only read.
 
         Note:
-            While addresses stay the same, nothing is copied to the device but an ``lr`` that is a changed
-            number. In a CUDA graph addresses must stay: step once before the capture, and clear gradients
+            While addresses stay the same, only a changed ``lr`` that is a number is copied to the device.
+            In a CUDA graph addresses must stay the same: step once before the capture, and clear gradients
             with ``zero_grad(set_to_none=False)``.
 
         Raises:
@@ -93,19 +92,19 @@ class TritonBackend:
         """
         launches, others = self._sorted(updates)
         plain.step_([updates[i] for i in others])
-        for table, places in self._tables_for(updates, launches):
-            members = [updates[i] for i in places]
+        for table, indices in self._tables_for(updates, launches):
+            members = [updates[i] for i in indices]
             table.set_lr([update.lr for update in members])
             _run(table)
             _mark_changed(members)
 
     def gram(self, updates: Sequence[Update]) -> list[Gram]:
-        """Compute the Gram matrix of what this rank holds of every neuron."""
+        """Compute the Gram matrix of this rank's part of every neuron."""
         launches, others = self._sorted(updates, shared=True)
         products = {i: plain.gram_of(updates[i]) for i in others}
-        for table, places in self._tables_for(map(_without_lr, updates), launches):
+        for table, indices in self._tables_for(map(_without_lr, updates), launches):
             _run(table, Phase.SUMS)
-            for i, buffers in zip(places, table.buffers, strict=True):
+            for i, buffers in zip(indices, table.buffers, strict=True):
                 shape = updates[i].state["exp_avg_norm"].shape
                 products[i] = Gram(buffers.gram.view(-1, *shape))
         return [products[i] for i in range(len(updates))]
@@ -115,19 +114,19 @@ class TritonBackend:
         launches, others = self._sorted(updates, shared=True)
         for i in others:
             plain.write_rows_(updates[i], turns[i])
-        for table, places in self._tables_for(map(_without_lr, updates), launches):
-            for i, buffers in zip(places, table.buffers, strict=True):
+        for table, indices in self._tables_for(map(_without_lr, updates), launches):
+            for i, buffers in zip(indices, table.buffers, strict=True):
                 buffers.set(turns[i])
             _run(table, Phase.ROWS)
-            _mark_changed([updates[i] for i in places])
-        # Afterwards, because noise is that of the step before it counts.
+            _mark_changed([updates[i] for i in indices])
+        # Last, because the noise depends on the step counter before it is incremented.
         for update, turn in zip(updates, turns, strict=True):
             plain.write_state_(update, turn)
 
     def _sorted(
         self, updates: Sequence[Update], *, shared: bool = False
     ) -> tuple[dict[Variant, list[int]], list[int]]:
-        """Return the places of updates by kernel, and of those that the plain backend takes."""
+        """Return the indices of updates by kernel, and of those for the plain backend."""
         launches: dict[Variant, list[int]] = {}
         others = []
         for i, update in enumerate(updates):
@@ -136,24 +135,24 @@ class TritonBackend:
                 launches.setdefault(variant, []).append(i)
             else:
                 others.append(i)
-        if self._judge is not None:  # all of them, before anything changes
-            for variant in [each for each in launches if not self._judge(each)]:
+        if self._judge is not None:  # judge all of them before anything changes
+            for variant in [variant for variant in launches if not self._judge(variant)]:
                 others += launches.pop(variant)
         return launches, others
 
     def _tables_for(
         self, updates: Iterable[Update], launches: dict[Variant, list[int]]
     ) -> Iterator[tuple["Table", list[int]]]:
-        """Yield the table of every device, and the places of its updates in its order."""
+        """Yield every device's table, and the indices of its updates in order."""
         updates = list(updates)
         for device in dict.fromkeys(variant.device for variant in launches):
-            here = {v: places for v, places in launches.items() if v.device == device}
+            here = {v: indices for v, indices in launches.items() if v.device == device}
             table = self._table(
                 tuple((v, tuple(table_entry(updates[i]) for i in here[v])) for v in here)
             )
             if is_capturing(device) and table not in self._captured:
                 self._captured.append(table)
-            yield table, [i for places in here.values() for i in places]
+            yield table, [i for indices in here.values() for i in indices]
 
     def _table(self, key: "_Key") -> "Table":
         if key not in self._tables:
@@ -169,28 +168,28 @@ _Key: TypeAlias = tuple[tuple[Variant, tuple[Entry, ...]], ...]
 
 
 def _without_lr(update: Update) -> Update:
-    """Leave out the rate, which coefficients have inside and which may move: the table's stays zero.
+    """Set ``lr`` to zero, since the coefficients include it, and an ``lr`` tensor's address may change.
 
-    At that, the kernel does not count the step, which `plain.write_state_` does.
+    The kernel then does not count the step; `plain.write_state_` does.
     """
     return update._replace(lr=0.0)
 
 
 def _mark_changed(updates: Sequence[Update]) -> None:
-    """Let autograd see that weights have changed, although no torch operation changed them."""
+    """Tell autograd that weights have changed without a torch operation."""
     increment_version([update.weight for update in updates])
 
 
 def variant_of(update: Update) -> Variant:
-    """Return the kernel that an update takes."""
+    """Return the kernel for an update."""
     weight = update.weight
     return Variant(weight.device, weight.dtype, rounds_weight(update), average_dtype(update))
 
 
 def why_not(update: Update) -> str | None:
-    """Return why an update cannot take this backend, or ``None`` if it can: "on the CPU", "memory order".
+    """Return why this backend cannot run an update, such as "memory order", or ``None`` if it can.
 
-    Triton's interpreter, switched on by ``TRITON_INTERPRET=1``, takes the CPU.
+    Triton's interpreter, enabled by ``TRITON_INTERPRET=1``, runs on the CPU.
     """
     weight, grad, lr = update.weight, update.grad, update.lr
     average = update.state["exp_avg_norm"]
@@ -211,7 +210,7 @@ def why_not(update: Update) -> str | None:
 
 @lru_cache(maxsize=64)
 def why_not_device(device: torch.device) -> str | None:
-    """Return why no tensor on ``device`` can take this backend, or ``None``."""
+    """Return why this backend cannot run on ``device``, or ``None`` if it can."""
     if find_spec("triton") is None:
         return "triton is not installed"
     if device.type == "cuda":
@@ -231,17 +230,17 @@ def _why_not_memory(update: Update) -> str | None:
     # The count guards against gaps between neurons that four loops cannot describe.
     if geometry is None or walk is None or geometry.outer * geometry.inner != num_neurons:
         return "memory order"
-    # That of the average of the gradient is the weight's: see update_geometry.
+    # The momentum buffer has the weight's memory order: see update_geometry.
     rest = [tensor for key, tensor in update.state.items() if key != "exp_avg"]
     if not all(tensor.is_contiguous() for tensor in rest):
         return "memory order of the state"
     if scatters_noise(update):
-        return "memory order: stochastic rounding counts positions"
+        return "memory order: stochastic rounding depends on positions"
     return None
 
 
 class Table:
-    """The columns of all tensors on a device, beside the learning rates that come from the host."""
+    """The rows of all tensors on a device, and the learning rates that come from the host."""
 
     def __init__(self, key: _Key) -> None:
         entries = [entry for _, members in key for entry in members]
@@ -249,9 +248,9 @@ class Table:
         self._lr_values: list[float] | None = None
         self._lrs = torch.zeros(len(entries), dtype=torch.float64, device=device)
         self.tiles: dict[Variant, Tensor] = {}
-        """The tensor of every tile, for each launch."""
+        """The tensor index of every tile, per launch."""
         self.buffers: list[Buffers] = []
-        """One for each tensor whose neurons ranks share."""
+        """One per tensor whose fan-in is sharded."""
         rows: list[list[int]] = []
         for variant, members in key:
             counts = torch.tensor([entry.num_tiles for entry in members])
@@ -259,18 +258,18 @@ class Table:
             self.tiles[variant] = _to_device(tensors.repeat_interleave(counts), device)
             sizes = [(entry.num_neurons,) for entry in members if variant.shared]
             dtype = working_dtype(variant.dtype)
-            here = [Buffers.new(size, dtype, device) for size in sizes]
-            rows += _placed(members, here, lrs=self._lrs[len(rows) :].data_ptr())
-            self.buffers += here
+            buffers = [Buffers.new(size, dtype, device) for size in sizes]
+            rows += _table_rows(members, buffers, lrs=self._lrs[len(rows) :].data_ptr())
+            self.buffers += buffers
         self.rows = _to_device(torch.tensor(rows, dtype=torch.int64), device)
         numbers = torch.tensor([entry.numbers for entry in entries], dtype=torch.float64)
         self.numbers = _to_device(numbers, device)
         self.factors = torch.zeros(len(entries), NUM_FACTORS, dtype=torch.float64, device=device)
-        """lr and lr*sqrt(1 - beta^t), and then seeds: written and read by every step."""
+        """Factors and seeds are written and read by every step."""
         self.seeds = torch.zeros(len(entries), dtype=torch.int64, device=device)
 
     def set_lr(self, lrs: Sequence[float | Tensor]) -> None:
-        """Bring to the device what it cannot read where it is."""
+        """Copy learning rates to the device if kernels cannot read them directly."""
         device = self.rows.device
         values = [float(lr) if device_lr(lr, device) is None else 0.0 for lr in lrs]
         if values != self._lr_values:
@@ -278,7 +277,9 @@ class Table:
             self._lr_values = values
 
 
-def _placed(entries: Sequence[Entry], buffers: Sequence[Buffers], *, lrs: int) -> list[list[int]]:
+def _table_rows(
+    entries: Sequence[Entry], buffers: Sequence[Buffers], *, lrs: int
+) -> list[list[int]]:
     rows, first_tile = [], 0
     for i, entry in enumerate(entries):
         columns = dict(zip(INTEGERS, entry.integers, strict=True))
@@ -301,12 +302,12 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
             "changed: step once before the capture, clear gradients with zero_grad(set_to_none=False), "
             "and make lr a tensor on the GPU"
         )
-    # Out of pinned memory, the copy does not wait for the device.
+    # From pinned memory, the copy does not wait for the device.
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Tell whether a CUDA graph is being captured, so that nothing may wait for the device."""
+    """Whether a CUDA graph is being captured, so that nothing may wait for the device."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -316,15 +317,15 @@ def _run(table: Table, phase: Phase = Phase.WHOLE) -> None:
     from nero.backends.triton.kernels import advance_kernel, step_kernel
 
     num_tensors = len(table.rows)
-    shared = (table.rows, table.numbers, table.factors, table.seeds)
+    arguments = (table.rows, table.numbers, table.factors, table.seeds)
     with torch.cuda.device_of(table.rows):
-        if phase != Phase.SUMS:  # which draw no noise
+        if phase != Phase.SUMS:  # sums need no noise
             advance_kernel[(-(-num_tensors // _TENSORS_PER_PROGRAM),)](
-                *shared, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **COMPILATION
+                *arguments, num_tensors, BLOCK=_TENSORS_PER_PROGRAM, **COMPILATION
             )
         for variant, tiles in table.tiles.items():
             step_kernel[(len(tiles),)](
-                *shared,
+                *arguments,
                 tiles,
                 DTYPE=getattr(tl, dtype_name(variant.dtype)),
                 STOCHASTIC=variant.stochastic,
@@ -336,7 +337,7 @@ def _run(table: Table, phase: Phase = Phase.WHOLE) -> None:
 
 def _is_interpreted() -> bool:
     if "TRITON_INTERPRET" not in os.environ:
-        return False  # and whoever trains on a CPU need not wait for the import
+        return False  # without importing triton, for training on a CPU
     from triton import JITFunction
 
     from nero.backends.triton.kernels import step_kernel

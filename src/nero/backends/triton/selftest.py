@@ -1,7 +1,7 @@
-"""Does a kernel do on this device what the plain backend does? Every rule, on tensors of a few weights.
+"""Test a kernel on this device against the plain backend: every rule, on tensors of a few weights.
 
-Each case is stepped by both backends, and every number that a step writes is compared. What comes out is
-data: `SelfTest`, which `nero.backends.triton.trust` acts on and ``nero doctor`` prints.
+Both backends step each case, and every number written by a step is compared. The result is a `SelfTest`,
+used by `nero.backends.triton.trust` and printed by ``nero doctor``.
 """
 
 import time
@@ -18,24 +18,24 @@ from nero.backends.triton.launch import TritonBackend, Variant, why_not, why_not
 from nero.core.precision import dtype_name
 from nero.core.update import rounds_average
 
-# A step rounds a weight of float32 about three times; a 16-bit one may also be rounded the other way.
+# A step rounds a float32 weight about three times; a 16-bit one may also be rounded the other way.
 _TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
-# Of stochastically rounded numbers, those whose noise nearly ties may go the other way.
+# The share of stochastically rounded numbers that may go the other way, because their noise nearly ties.
 _MAX_TIES = 0.02
-# What a step writes, in the order in which differences are told.
+# The tensors that a step writes, in the order in which differences are reported.
 _WRITTEN = ("weight", "exp_avg_norm", "exp_avg", "num_skipped", "step")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor of one case in which the backends differ."""
+    """One tensor of a case in which the backends differ."""
 
     case: str
     tensor: str
     num_different: int
     num: int
     largest: float
-    """NaN where one backend has NaN, and the other does not."""
+    """NaN if only one backend has NaN."""
     allowed: float
 
     @property
@@ -50,24 +50,24 @@ class Difference:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What came of a self-test: plain data."""
+    """The result of a self-test, as plain data."""
 
     device: str
     dtype: str
     stochastic: bool
     momentum: str | None
-    """The dtype of averages of the gradient."""
+    """The dtype of the momentum buffer."""
     shared: bool
-    """Whether it is of the two halves of a step."""
+    """Whether the step was taken in two halves."""
     num_cases: int
     seconds: float
     differences: tuple[Difference, ...] = ()
     error: str | None = None
-    """What was raised, if the kernel did not compile or run."""
+    """The exception, if the kernel did not compile or run."""
 
     @property
     def passed(self) -> bool:
-        """Whether the kernel ran, and agreed."""
+        """Whether the kernel ran and agreed."""
         return self.error is None and not self.differences
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class SelfTest:
         if self.momentum:
             kernel.append("bfloat16 momentum" if self.momentum == "bfloat16" else "momentum")
         kernel += ["stochastic rounding"] * self.stochastic
-        kernel += ["neurons that ranks share"] * self.shared
+        kernel += ["sharded fan-in"] * self.shared
         name = f"{', '.join(kernel)} on {self.device}"
         if self.error is not None:
             return f"{name}: the kernel does not run: {self.error}"
@@ -89,7 +89,7 @@ class SelfTest:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return everything as JSON values."""
         return {"passed": self.passed, **asdict(self)}
 
 
@@ -98,22 +98,22 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
 
     Args:
         variant: the kernel.
-        backend: what steps; one of the test's own by default.
+        backend: the backend to test; a new one by default.
 
     Example:
         >>> from nero.backends.triton.launch import Variant
-        >>> found = self_test(Variant(torch.device("meta"), torch.float32, stochastic=False))
-        >>> found.passed, found.error
+        >>> result = self_test(Variant(torch.device("meta"), torch.float32, stochastic=False))
+        >>> result.passed, result.error
         (False, 'on the device meta')
     """
     start, num_cases, differences = time.perf_counter(), 0, []
     error = why_not_device(variant.device)
     if error is None:
         try:
-            for case, found in _compared(variant, backend or TritonBackend()):
+            for case, different in _compared(variant, backend or TritonBackend()):
                 num_cases += max(len(case.rows), 1)
-                differences += found
-        except Exception as raised:  # whatever a compiler or driver may raise
+                differences += different
+        except Exception as raised:  # anything a compiler or driver may raise
             lines = str(raised).strip().splitlines() or [""]
             error = f"{type(raised).__name__}: {lines[0]}"
     return SelfTest(
@@ -130,7 +130,7 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
 
 
 def device_name(device: torch.device) -> str:
-    """Return what a user calls a device.
+    """Return a device's name for users.
 
     Example:
         >>> device_name(torch.device("cpu"))
@@ -161,7 +161,7 @@ def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, 
         return
 
     for before, after in moving:
-        # The second step writes where the first did.
+        # The second step continues from the first.
         first = twin(before)
         second = first.update._replace(grad=after.update.grad, lr=after.update.lr)
         for ours, others in ((before.update, first.update), (after.update, second)):
@@ -171,7 +171,7 @@ def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, 
 
 
 def _differences(ours: Case, theirs: Case) -> list[Difference]:
-    found = []
+    differences = []
     for key in _WRITTEN:
         mine, other = (_written(case, key) for case in (ours, theirs))
         if mine is None or other is None:
@@ -181,8 +181,8 @@ def _differences(ours: Case, theirs: Case) -> list[Difference]:
             pair = (mine[i], other[i]) if is_per_row else (mine, other)
             difference = _difference(name, key, *pair, ours)
             if difference is not None:
-                found.append(difference)
-    return found
+                differences.append(difference)
+    return differences
 
 
 def _written(case: Case, key: str) -> Tensor | None:
@@ -196,7 +196,7 @@ def _difference(name: str, key: str, ours: Tensor, theirs: Tensor, case: Case) -
         relative += case.num_steps * torch.finfo(ours.dtype).eps
     mine, other = ours.double().cpu(), theirs.double().cpu()
     is_same = (mine == other) | (mine.isnan() & other.isnan())
-    # Only weights are near one: averages are as large as gradients.
+    # Only weights are near one; averages are as large as gradients.
     allowed = relative * other.abs() + (tolerance if key == "weight" else 0.0)
     is_wrong = ~is_same & ~((mine - other).abs() <= allowed)
     is_rounded = key == "weight" and case.update.hyper.stochastic_rounding

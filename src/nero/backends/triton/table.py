@@ -1,4 +1,4 @@
-"""An update as a row of numbers, the form in which Triton kernels read it."""
+"""Updates as rows of numbers, which Triton kernels read."""
 
 import math
 from enum import IntEnum
@@ -19,25 +19,25 @@ class Kind(IntEnum):
 
     ELEMENTS = 0
     SHORT = 1
-    """Rows, as the next three: these fit into a block."""
+    """Rows that fit into a block, as do the next two kinds."""
     MIDDLE = 2
     WIDE = 3
-    """From here on aligned, so that loads of 128 bits are possible."""
+    """Rows that are aligned, for 128-bit loads; LONG ones are, too."""
     LONG = 4
-    """These may need several blocks."""
+    """Rows that may need several blocks."""
     COLUMNS = 5
     STRIDED = 6
     """Neurons in several pieces, and rows that are neither short nor aligned."""
 
 
 class Phase(IntEnum):
-    """Which part of a step a launch does."""
+    """The part of a step that a launch computes."""
 
     WHOLE = 0
     SUMS = 1
-    """The Gram matrices of neurons that ranks share."""
+    """The Gram matrices of neurons whose fan-in is sharded."""
     ROWS = 2
-    """Their new rows, from coefficients that are given."""
+    """Their new rows, from given coefficients."""
 
 
 TILES = {
@@ -49,33 +49,33 @@ TILES = {
     Kind.COLUMNS: (32, 16),
     Kind.STRIDED: (1, 512),
 }
-"""Neurons of a tile, and how much of their fan-in it holds at once.
+"""Neurons per tile, and the part of their fan-in that it holds at once.
 
-For programs of two warps, which all work out the coefficients: more would repeat float64 arithmetic
-more often. No branch of the kernel should take many more registers than the others: all share the
-largest number, and it limits how many programs a GPU runs at a time.
+For programs of two warps: every warp computes the coefficients, so more warps would repeat more float64
+arithmetic. No branch of the kernel should need many more registers than the others, since all get the
+largest number, which limits how many programs a GPU runs at a time.
 """
 
 
 INTEGERS: tuple[str, ...] = (
-    *("weight", "grad", *STATE),  # addresses; of absent state, 0
+    *("weight", "grad", *STATE),  # addresses; 0 for absent state
     *("lr", "lr_is_float64", "first_tile", "kind", "position", "start"),
-    *(*Buffers._fields, "num_neurons"),  # addresses for neurons that ranks share; of others, 0
+    *(*Buffers._fields, "num_neurons"),  # addresses, if the fan-in is sharded; otherwise 0
     *("fan_in", "fan_inner", "inner", "outer_stride", "fan_outer_stride", "inner_stride"),
     *(name for name, type_ in COLUMNS.items() if type_ is int),
 )
 """The columns of a tensor in int64: addresses, sizes in elements, and options."""
 NUMBERS: tuple[str, ...] = (
     *(name for name, type_ in COLUMNS.items() if type_ is float),
-    *("log_beta", "part"),
+    *("log_beta", "inverse_fan_in"),
 )
-"""Its columns in float64."""
+"""The columns of a tensor in float64."""
 NUM_FACTORS = 4
-"""Numbers that are worked out at every step, for each tensor."""
+"""Number of factors computed per tensor at every step."""
 
 
 class Entry(NamedTuple):
-    """A tensor before it has a place in a table: ``first_tile`` is 0, and so is an ``lr`` of the host."""
+    """A tensor's row before it is in a table: ``first_tile`` is 0, and so is ``lr`` if it is a number."""
 
     integers: tuple[int, ...]
     """In the order of `INTEGERS`."""
@@ -105,10 +105,7 @@ class Walk(NamedTuple):
 
 
 def table_entry(update: Update) -> Entry:
-    """Describe an update that has a walk.
-
-    Two updates with equal entries are the same work, so entries are what a table is cached by.
-    """
+    """Describe an update that the kernel can walk; tables are cached by their entries."""
     weight, geometry = update.weight, update_geometry(update)
     addresses = {"weight": weight.data_ptr(), "grad": update.grad.data_ptr()}
     assert geometry is not None
@@ -139,9 +136,9 @@ def table_entry(update: Update) -> Entry:
         "inner_stride": walk.inner_stride,
         **hyper.encode(),
         "log_beta": math.log(hyper.beta) if has_correction else -math.inf,
-        "part": 1 / max(geometry.fan_outer * geometry.fan_inner, 1),
+        "inverse_fan_in": 1 / max(geometry.fan_outer * geometry.fan_inner, 1),
     }
-    # NaN is not equal to itself, and would be a new entry at every step.
+    # One NaN object for all: others would not compare equal, and make a new entry at every step.
     numbers = tuple(_NAN if columns[name] != columns[name] else columns[name] for name in NUMBERS)
     return Entry(tuple(int(columns[name]) for name in INTEGERS), numbers, walk.num_tiles)
 
@@ -155,7 +152,7 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
 
     Args:
         geometry: the loops over memory.
-        is_elements: whether every element is a neuron of its own.
+        is_elements: whether every element is a neuron.
         is_aligned: whether weight and gradient start at multiples of 16 bytes.
 
     Example:
@@ -173,7 +170,7 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
     if fan_in >= 2**31 - TILES[Kind.LONG][1]:
         return None  # The kernel counts in 32 bits.
     if g.is_rows:
-        # The kernel promises the compiler multiples of 16 elements, too.
+        # The kernel also promises the compiler multiples of 16 elements.
         is_aligned = is_aligned and fan_in % 16 == 0 and g.outer_stride % 16 == 0
         fits = (kind for kind in (Kind.SHORT, Kind.MIDDLE, Kind.WIDE) if fan_in <= TILES[kind][1])
         kind = next(fits, Kind.LONG)
@@ -184,7 +181,7 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
 
 
 def device_lr(lr: float | Tensor, device: torch.device) -> Tensor | None:
-    """Return ``lr`` if kernels on ``device`` can read it themselves."""
+    """Return ``lr`` if it is a tensor that kernels on ``device`` can read."""
     if (
         isinstance(lr, Tensor)
         and lr.device == device

@@ -4,7 +4,7 @@
     python conformance/check.py my_package.adapter:run --tolerance 1e-5
 
 The adapter is a function that takes one case (see README.md for its fields) and returns what its
-optimiser holds after construction and after every step: a list of mappings with the keys ``weight``,
+optimizer holds after construction and after every step: a list of mappings with the keys ``weight``,
 ``average``, ``step`` and ``num_skipped``. Needs Python's standard library only.
 """
 

@@ -30,7 +30,7 @@ class Run(NamedTuple):
     """What a run has shown."""
 
     title: tuple[str, str]
-    """The optimiser, and where it starts."""
+    """The optimizer, and where it starts."""
     losses: list[float]
     accuracy: float
     angles: list[list[float]]

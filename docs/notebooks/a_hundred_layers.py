@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A hundred layers
 #
-# Will a network of a hundred plain layers train: no shortcuts, no normalisation? That depends on what
+# Will a network of a hundred plain layers train: no shortcuts, no normalization? That depends on what
 # reaches its last layer, and so on the weights it starts from. Nero sets the size of every neuron itself.
-# Other optimisers take the weights as they are.
+# Other optimizers take the weights as they are.
 
 # %%
 import itertools
@@ -48,7 +48,7 @@ def he_(model):
 #
 # Here is the spread of each layer's outputs over the 128 inputs, before training. Torch's default weights
 # shrink it by almost half per layer, and after forty layers it is lost in rounding: all inputs look the
-# same. Balanced neurons, Nero's starting point, lose much less per layer, and He initialisation next to
+# same. Balanced neurons, Nero's starting point, lose much less per layer, and He initialization next to
 # nothing.
 
 
@@ -68,7 +68,7 @@ balanced = build_model()
 nero.project_(balanced)
 axis.semilogy(spread_by_layer(build_model()), label="torch's default weights")
 axis.semilogy(spread_by_layer(balanced), label="balanced (Nero)")
-axis.semilogy(spread_by_layer(he_(build_model())), label="He initialisation")
+axis.semilogy(spread_by_layer(he_(build_model())), label="He initialization")
 axis.set(xlabel="layer", ylabel="spread over the inputs")
 axis.legend()
 plt.show()
@@ -77,7 +77,7 @@ plt.show()
 # ## Train them
 #
 # Nero gets the model with torch's default weights. Adam gets it too, and then a second one with He
-# initialisation. The rates fall linearly to zero. In so short a run, Nero's average of the gradient should
+# initialization. The rates fall linearly to zero. In so short a run, Nero's average of the gradient should
 # forget quickly: `beta=0.99`.
 
 
@@ -102,11 +102,11 @@ runs["Adam, default weights"] = train(model, torch.optim.Adam(model.parameters()
 model = build_model()
 runs["Nero, default weights"] = train(model, nero.Nero(model, lr=0.03, beta=0.99))
 model = he_(build_model())
-runs["Adam, He initialisation"] = train(model, torch.optim.Adam(model.parameters(), lr=3e-4))
+runs["Adam, He initialization"] = train(model, torch.optim.Adam(model.parameters(), lr=3e-4))
 for name, (losses, accuracy) in runs.items():
     print(f"{name:24} loss {losses[-1]:.2f}, accuracy {accuracy:.0%} (guessing: 25%)")
 
-# %% alt="Loss over 200 steps. Adam with default weights stays at 1.39; Nero falls in the second half; Adam with He initialisation falls at once."
+# %% alt="Loss over 200 steps. Adam with default weights stays at 1.39; Nero falls in the second half; Adam with He initialization falls at once."
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
 for name, (losses, _) in runs.items():
     axis.plot(losses, label=name)
@@ -122,7 +122,7 @@ assert runs["Nero, default weights"][0][-1] < 1.3
 #
 # Nero trains a hundred layers from weights with which Adam learns nothing, because it sets their size itself.
 # Its loss jumps about until the rate has fallen, and the rate was chosen: of 0.02, 0.03 and 0.04, only 0.03
-# comes to 99% here, the others to 70% and 61%. With He initialisation, Adam trains too, and faster: depth
+# comes to 99% here, the others to 70% and 61%. With He initialization, Adam trains too, and faster: depth
 # alone is no reason to choose Nero. The paper's experiment, a hundred layers on MNIST, ended the same way when
 # [we ran it again](../evidence/report.md).
 #

@@ -21,7 +21,7 @@ points = torch.stack([turn * direction.cos(), turn * direction.sin()], dim=1) / 
 points += 0.05 * torch.randn(1000, 2)
 
 # %% [markdown]
-# ## The network and the optimiser
+# ## The network and the optimizer
 #
 # Two coordinates are too few for a balanced neuron: mean zero and norm one would leave it only two
 # directions. So the points first become 32 fixed waves, and the network sees those.

@@ -5,7 +5,7 @@
 # much. How far a neuron turns at a rate of 0.01 then depends on the loss, on the initial weights and on the
 # width of the layer, and so does the rate that works. Nero's rate *is* how far a neuron turns.
 #
-# We measure it: one step of each optimiser, and the angle between each neuron before and after it.
+# We measure it: one step of each optimizer, and the angle between each neuron before and after it.
 
 # %%
 import itertools
@@ -74,7 +74,7 @@ plt.show()
 # a neuron with more of them turns further: here by 0.07 rad with a fan-in of 16, and by half a radian with
 # 1,024. That is why a wider network wants a smaller rate. With Nero all layers turn alike.
 
-# %% alt="Bars: the angle of a step in four layers, for three optimisers. Only Nero's are equal, at 0.01."
+# %% alt="Bars: the angle of a step in four layers, for three optimizers. Only Nero's are equal, at 0.01."
 fan_ins = (64, 16, 256, 1024)
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
 for offset, name in enumerate(OPTIMIZERS):

@@ -1,6 +1,6 @@
 """The experiments of the paper, and a comparison with what one would use today.
 
-A *task* (data, model, score) x an *optimiser* x a *recipe* (budget, schedule) is a run. A run writes
+A *task* (data, model, score) x an *optimizer* x a *recipe* (budget, schedule) is a run. A run writes
 records; a report reads records and nothing else.
 
     nero-lab list                        what there is, and how long it takes

@@ -77,7 +77,7 @@ def write_run(
 
 
 def write_times(path: Path, task: str, seconds: Mapping[str, Sequence[float]], **more: Any) -> None:
-    """Write the quartiles of a step by optimiser, as ``nero-lab time`` does on an idle machine."""
+    """Write the quartiles of a step by optimizer, as ``nero-lab time`` does on an idle machine."""
     times = {"task": task, "scale": "cpu", "changes": "", "load_of_others": 0.01}
     hardware = {"device": "a CPU", "threads": 1}
     path.write_text(json.dumps({**times, "hardware": hardware, "seconds": seconds, **more}))
@@ -86,7 +86,7 @@ def write_times(path: Path, task: str, seconds: Mapping[str, Sequence[float]], *
 def write_finals(
     folder: Path, task: str, finals: Mapping[str, Sequence[float]], *, scale: str = "cpu"
 ) -> None:
-    """Write runs of several optimisers, a seed for each final value."""
+    """Write runs of several optimizers, a seed for each final value."""
     for optimizer, values in finals.items():
         for seed, value in enumerate(values):
             write_run(folder, RunConfig(task, scale, optimizer, seed=seed), [2 * value, value])
@@ -98,7 +98,7 @@ def read_results(folder: Path, scale: str | None = None) -> dict[str, Results]:
 
 
 def best_of(results: Results, optimizer: str) -> Rate:
-    """Return the best rate of an optimiser that was run."""
+    """Return the best rate of an optimizer that was run."""
     return results.best([optimizer])[optimizer]
 
 

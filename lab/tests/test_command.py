@@ -77,7 +77,7 @@ def test_a_text_option_cannot_lead_out_of_the_runs_folder(tmp_path: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("lr", [(), ("--lr", "0.1")], ids=["default", "lr"])
-def test_optimiser_that_cannot_be_found_leaves_no_folder(
+def test_optimizer_that_cannot_be_found_leaves_no_folder(
     name: str, message: str, lr: tuple[str, ...], call: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "fails_on_import.py").write_text("def build(model, lr): ...\n1 / 0\n")
@@ -92,13 +92,13 @@ def test_optimiser_that_cannot_be_found_leaves_no_folder(
 @pytest.mark.parametrize(
     ("made", "code", "message"),
     [
-        ("3", 2, "returned int, not an optimiser"),
-        ("[]", 2, "returned no optimiser"),
+        ("3", 2, "returned int, not an optimizer"),
+        ("[]", 2, "returned no optimizer"),
         ("[torch.optim.SGD(model.parameters(), lr), None]", 2, "returned NoneType"),
         ("torch.optim.SGD([], lr)", 1, "ValueError: optimizer got an empty parameter list"),
     ],
 )
-def test_what_an_own_optimiser_makes_is_checked(
+def test_what_an_own_optimizer_makes_is_checked(
     made: str, code: int, message: str, call: Call, data_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(f"import torch\n\ndef build(model, lr):\n    return {made}\n")

@@ -1,4 +1,4 @@
-"""The rule by which optimisers are compared: its intervals, and how often it is wrong."""
+"""The rule by which optimizers are compared: its intervals, and how often it is wrong."""
 
 import math
 from types import SimpleNamespace
@@ -60,7 +60,7 @@ def test_runs_that_diverged(
 
 @pytest.mark.parametrize("num_rates", [1, 3])
 @pytest.mark.parametrize("num_seeds", [3, 5])
-def test_equal_optimisers_are_decided_upon_in_one_claim_of_twenty_at_most(
+def test_equal_optimizers_are_decided_upon_in_one_claim_of_twenty_at_most(
     num_seeds: int, num_rates: int
 ) -> None:
     found = error_rates(num_seeds=num_seeds, num_rates=num_rates)

@@ -66,7 +66,7 @@ def test_every_sentence_comes_at_most_once_an_epoch() -> None:
     assert torch.cat(batches).unique().numel() == 62 * 16
 
 
-def test_the_authors_embedding_is_normalised_and_not_scaled() -> None:
+def test_the_authors_embedding_is_normalized_and_not_scaled() -> None:
     tokens = torch.arange(1, 7).view(2, 3)
     model = tiny_translator(embedding_norm=True, dropout=0.0)
     stream = model._embed(tokens)

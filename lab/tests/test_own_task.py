@@ -81,7 +81,7 @@ def test_settings_of_a_recipe_can_be_changed() -> None:
         "spirals/cpu/nero-lr0.01-seed0-batch_size=20-clip_norm=0.5-precision=bfloat16-"
         "schedule=Steps(at=(0.5,0.75),factor=0.2,warmup=0.0)-width=8"
     )
-    # Optimisers that bring their own schedule keep the warm-up alone.
+    # Optimizers that bring their own schedule keep the warm-up alone.
     own = RunConfig("spirals:TASK", optimizer="schedule-free", options={"schedule": "Linear"})
     assert own.recipe.schedule == Constant()
 

@@ -160,10 +160,10 @@ def test_every_epoch_reports_a_reward(experiment: AtariPPO) -> None:
     assert last["reward"] == (-41.0, 2)
 
 
-def test_one_optimiser_in_one_process(experiment: AtariPPO) -> None:
+def test_one_optimizer_in_one_process(experiment: AtariPPO) -> None:
     policy = experiment.players["policy"]
     two = [torch.optim.SGD(policy.parameters()), torch.optim.Adam(policy.parameters())]
-    with pytest.raises(ValueError, match="exactly one optimiser, but was given SGD and Adam"):
+    with pytest.raises(ValueError, match="exactly one optimizer, but was given SGD and Adam"):
         experiment.attach({"policy": two})
     with pytest.raises(ValueError, match="there are 2: start it without torchrun"):
         build(world_size=2)

@@ -81,7 +81,7 @@ def test_runs_that_go_on_and_values_that_are_infinite_do_not_move_the_target(
     assert (steps["nero"], steps["adam"], steps["sgd"]) == (20.0, 20.0, math.inf)
 
 
-def test_costs_need_a_reference_and_optimisers_that_came_to_their_end(tmp_path: Path) -> None:
+def test_costs_need_a_reference_and_optimizers_that_came_to_their_end(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-resnet18", {"nero": (9.0,), "sgd": (9.0,), "lamb": (9.0,)})
     assert not list(costs(read_results(tmp_path)["cifar-resnet18"]))
     write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "adam"), [9.0], status="diverged")

@@ -103,7 +103,7 @@ def test_rate_that_is_far_off_is_a_triangle_inside_the_panel(
     assert 0.9 < fraction < 1.0
 
 
-def test_best_rate_of_a_bad_optimiser_stays_in_the_panel(
+def test_best_rate_of_a_bad_optimizer_stays_in_the_panel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for lr, final in ((0.003, 10.0), (0.01, 9.0), (0.02, 9.5), (0.03, 11.0)):
@@ -143,13 +143,13 @@ def test_unfinished_run_is_shown_but_not_counted(tmp_path: Path) -> None:
     assert "(1 unfinished)" in pictures(results)[0].legends[0]
 
 
-def test_every_optimiser_has_a_colour_of_its_own() -> None:
+def test_every_optimizer_has_a_colour_of_its_own() -> None:
     assert LOOKS.keys() == OPTIMIZERS.keys()
     colours = [look.colour for look in LOOKS.values()]
     assert len(set(colours)) == len(colours)
 
 
-def test_optimiser_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
+def test_optimizer_of_ones_own_is_drawn_beside_nero(tmp_path: Path) -> None:
     write_finals(tmp_path, "pong", {"nero": (1.0,), "sgd": (2.0,)})
     path = next((tmp_path / "pong" / "cpu").glob("sgd*/records.jsonl"))
     text = path.read_text().replace('"optimizer": "sgd"', '"optimizer": "mine:build"')

@@ -205,7 +205,7 @@ def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
     assert "leans towards held (1 seed)" in text
 
 
-def test_differences_of_optimisers_are_told_once_each(tmp_path: Path) -> None:
+def test_differences_of_optimizers_are_told_once_each(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-vgg11", {"lamb": (9.0,), "lamb-balanced": (8.0,), "sgd": (9.0,)})
     write_report(tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ def write(folder: Path) -> None:
         write_run(folder, config, [loss], status="diverged" if math.isinf(loss) else "finished")
 
 
-def test_gaps_are_from_the_best_rate_of_the_same_optimiser(tmp_path: Path) -> None:
+def test_gaps_are_from_the_best_rate_of_the_same_optimizer(tmp_path: Path) -> None:
     write(tmp_path)
     found = gaps(read_results(tmp_path)["shakespeare-transfer"])
     by_rate = found.set_index(["variant", "optimizer", "lr"]).gap
@@ -72,7 +72,7 @@ def test_a_network_on_which_every_rate_diverged_is_not_one_that_was_not_run(tmp_
     assert gaps(read_results(tmp_path)["shakespeare-transfer"]).gap.tolist() == [math.inf]
 
 
-def test_unfinished_runs_and_optimisers_of_others_do_not_stop_the_report(tmp_path: Path) -> None:
+def test_unfinished_runs_and_optimizers_of_others_do_not_stop_the_report(tmp_path: Path) -> None:
     for optimizer in ("nero-rows", "torch.optim:SGD"):
         config = RunConfig("shakespeare-transfer", "cpu", optimizer, 0.03)
         write_run(tmp_path / "runs", config, [2.0], status="unfinished")

@@ -106,7 +106,7 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
 @pytest.mark.parametrize(
     "optimizer", ["adamw", "lamb-balanced", "muon", "schedule-free", "prodigy", "madam"]
 )
-def test_every_kind_of_optimiser_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
+def test_every_kind_of_optimizer_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke", optimizer=optimizer)
     assert_resumes_to_the_bit(config, tmp_path, data_dir)
 
@@ -297,7 +297,7 @@ def test_muon_refuses_a_network_without_hidden_matrices(data_dir: Path, tmp_path
         run(config, dirs(tmp_path, data_dir))
 
 
-def test_optimiser_beside_the_command_is_found(
+def test_optimizer_beside_the_command_is_found(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "beside.py").write_text(

@@ -184,13 +184,13 @@ def test_ctrl_c_ends_a_sweep_with_one_line(half_done: Path, tmp_path: Path, data
     assert not list(half_done.glob(".tune-*"))
 
 
-def test_each_optimiser_has_its_own_grid_and_the_first_seed_comes_first() -> None:
+def test_each_optimizer_has_its_own_grid_and_the_first_seed_comes_first() -> None:
     configs = grid("mnist-deep", optimizers=["nero", "adam"], num_seeds=2)
     assert [config.seed for config in configs] == [0] * 8 + [1] * 8
     rates = {config.lr for config in configs if config.optimizer == "adam"}
     assert rates == {1e-4, 1e-3, 1e-2, 1e-1}  # the paper's, on this task
     rates = {config.lr for config in grid("shakespeare", optimizers=["adam"])}
-    assert rates == {1e-4, 3e-4, 1e-3, 3e-3, 1e-2}  # the optimiser's own
+    assert rates == {1e-4, 3e-4, 1e-3, 3e-3, 1e-2}  # the optimizer's own
     assert len(grid("mnist-reparam", lrs=[0.1, 0.1], variants=["sigma-1", "sigma-100"])) == 2
 
 

@@ -38,7 +38,7 @@ def test_a_published_rate_is_one_of_the_published_grid(task: Task) -> None:
         assert list(grid) == sorted(set(grid))
 
 
-def test_optimisers_that_are_compared_are_tuned_over_as_many_rates() -> None:
+def test_optimizers_that_are_compared_are_tuned_over_as_many_rates() -> None:
     grids = {name: task.grids for name, task in TASKS.items() if task.grids}
     assert set(grids) == {
         *("cifar-vgg11", "mnist-deep", "cgan"),

@@ -14,7 +14,7 @@ from nero_lab.report.times import StepTimes, read_times
 WORDS = ["time", "mnist-deep", "--scale", "smoke", "--rounds", "3", "--optimizers"]
 
 
-def test_every_optimiser_is_timed(data_dir: Path, tmp_path: Path) -> None:
+def test_every_optimizer_is_timed(data_dir: Path, tmp_path: Path) -> None:
     # Schedule-Free refuses to step unless it was told to train.
     words = [*WORDS, "nero,adam,schedule-free", "--max-load", "1", "--data-dir", str(data_dir)]
     assert main([*words, "--runs-dir", str(tmp_path), "--variant", "torch-init"]) == 0

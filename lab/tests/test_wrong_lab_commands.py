@@ -27,7 +27,7 @@ ARGUMENTS = [  # what argparse refuses
     ("list nope", "no task is called 'nope'; there are"),
     ("list pong --scale cpu", "unrecognized arguments: --scale cpu"),
     ("run shakespeare pong", "unrecognized arguments: pong"),
-    ("run shakespeare --optimisers nero", "unrecognized arguments: --optimisers nero"),
+    ("run shakespeare --optimizers nero", "unrecognized arguments: --optimizers nero"),
     ("run shakespeare --lrs 0.1", "unrecognized arguments: --lrs 0.1"),
     ("run shakespeare --address x", "unrecognized arguments: --address x"),
     ("run shakespeare --lr", "argument --lr: expected one argument"),

@@ -23,7 +23,7 @@ def project_(
 
     [`Nero`][nero.Nero] does this when it is built. Call it yourself where something else moved the
     weights: after averaging them (an average of unit vectors is shorter than one), or on every rank
-    before an optimiser that sees only some of the parameters.
+    before an optimizer that sees only some of the parameters.
 
     Args:
         params: a model, its parameters, or param groups. Frozen parameters too: averages often are.

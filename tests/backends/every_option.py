@@ -132,7 +132,7 @@ def _whole(param: Tensor) -> Tensor:
 
 
 def expected_trajectory(name: str) -> list[list[Tensor]]:
-    """Return what the plain backend does with an optimiser that is built with the changed option.
+    """Return what the plain backend does with an optimizer that is built with the changed option.
 
     It is new at the change, so it cannot have kept anything from before.
     """

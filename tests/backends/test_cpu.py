@@ -30,7 +30,7 @@ CONSTRAINTS = ["balanced", "norm", "mean", "none", "initial"]
 
 
 def twins(groups, **options):
-    """Two optimisers of equal parameters, plain and fused, and their parameters."""
+    """Two optimizers of equal parameters, plain and fused, and their parameters."""
     made = []
     for fused in (False, True):
         mine = [{**g, "params": [_copy(p) for p in g["params"]]} for g in groups]

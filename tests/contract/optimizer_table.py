@@ -1,7 +1,7 @@
-"""The table: every optimiser of the package, what its constructor takes, and where it may differ.
+"""The table: every optimizer of the package, what its constructor takes, and where it may differ.
 
 The rows are written in the classes of torch's own optimizer database, and most inputs come from that
-database: whatever kwargs of torch's optimisers ours accept too, ours are run with.
+database: whatever kwargs of torch's optimizers ours accept too, ours are run with.
 """
 
 import copy
@@ -26,7 +26,7 @@ from nero.baselines import Fromage, Lamb, Lars, Madam
 
 
 class Claim(Enum):
-    """What every optimiser here promises beyond torch; a row that cannot says why in ``differs``.
+    """What every optimizer here promises beyond torch; a row that cannot says why in ``differs``.
 
     Tests assert the promise where it holds and its contrary where it does not, so that an exception
     cannot outlive its reason.
@@ -40,7 +40,7 @@ class Claim(Enum):
     STEPS_AFTER_MOVE = "training goes on after model.to(dtype), with the state there is"
     ZERO_LR_KEEPS_STATE = "a step at lr = 0 changes no state"
     FROZEN_STAYS = "a frozen parameter with a left-over gradient is not touched"
-    HOOKS_GET_SELF = "step hooks receive the optimiser that they were registered on"
+    HOOKS_GET_SELF = "step hooks receive the optimizer that they were registered on"
     FULL_GRAPH = "step compiles into one graph"
     COMPILES_EXACTLY = "a compiled step gives the bits of the plain one"
     TENSOR_LR_IS_EXACT = "a tensor lr gives the bits of the float that it holds"
@@ -48,7 +48,7 @@ class Claim(Enum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A value of an option that torch's optimisers take and this one must not."""
+    """A value of an option that torch's optimizers take and this one must not."""
 
     option: str
     is_refused: Callable[[Any], bool]
@@ -93,7 +93,7 @@ class Entry:
         return self.name
 
     def construct(self, params: Any, **kwargs: Any) -> Optimizer:
-        """Build the optimiser with exactly these kwargs."""
+        """Build the optimizer with exactly these kwargs."""
         kwargs = {**self.always, **copy.deepcopy(kwargs)}
         if self.wrapper is None:
             return self.optim_cls(params, **kwargs)
@@ -101,7 +101,7 @@ class Entry:
         return self.wrapper(self.optim_cls(params, **kwargs), **outer)
 
     def build(self, params: Any, **kwargs: Any) -> Optimizer:
-        """Build the optimiser at the row's own lr, unless one is given."""
+        """Build the optimizer at the row's own lr, unless one is given."""
         if isinstance(params, torch.nn.Module):
             params = nero.param_groups(params)
         return self.construct(params, **{"lr": self.lr, **kwargs})
@@ -111,7 +111,7 @@ class Entry:
 
     @property
     def torch_info(self) -> OptimizerInfo | None:
-        """The database's own entry, for a wrapped torch optimiser."""
+        """The database's own entry, for a wrapped torch optimizer."""
         return next((info for info in optim_db if info.optim_cls is self.optim_cls), None)
 
     @property
@@ -151,7 +151,7 @@ _LAMB_OPTIONS = {
     "maximize": True,
 }
 
-_OF_THE_WRAPPED = "Balanced keeps hooks, groups and state in the optimiser that it wraps"
+_OF_THE_WRAPPED = "Balanced keeps hooks, groups and state in the optimizer that it wraps"
 _OF_TORCH = {
     Claim.EAGER_STATE: "torch makes state when a parameter first has a gradient",
     Claim.STATE_DTYPE: "torch keeps state in the parameter's dtype and casts it there on load",
@@ -376,10 +376,10 @@ def rows_with(make: Callable[[Entry], Iterable[Any]]) -> list[tuple[Entry, Any]]
 
 
 each_entry = parametrize_rows("entry", TABLE)
-"""Run a test once for every optimiser."""
+"""Run a test once for every optimizer."""
 
 each_variant = parametrize_rows("entry, kwargs", rows_with(lambda entry: entry.variants))
-"""Run a test for every optimiser with each of its variants."""
+"""Run a test for every optimizer with each of its variants."""
 
 each_variant_and_dtype = parametrize_rows(
     "entry, kwargs, dtype",

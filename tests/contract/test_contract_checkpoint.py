@@ -33,7 +33,7 @@ PARAMS = {
 def interrupted(
     entry: Entry, *, params: str = "groups", dtype: torch.dtype = torch.float32, **kwargs: Any
 ) -> tuple[TinyNet, Optimizer, dict[str, Any]]:
-    """Train half-way; return the model, its optimiser, and a checkpoint of both."""
+    """Train half-way; return the model, its optimizer, and a checkpoint of both."""
     model = TinyNet(dtype=dtype)
     optimizer = entry.build(PARAMS[params](model), **kwargs)
     train(model, optimizer, BEFORE)
@@ -161,7 +161,7 @@ def test_state_that_older_checkpoints_carried_does_no_harm(entry: Entry):
 
 @each_entry
 def test_a_counter_may_be_a_plain_number(entry: Entry):
-    # torch's optimisers once saved it so, and still load it; tools that convert checkpoints write it.
+    # torch's optimizers once saved it so, and still load it; tools that convert checkpoints write it.
     model, optimizer, checkpoint = interrupted(entry)
     for state in checkpoint["optimizer"]["state"].values():
         if "step" in state:

@@ -1,4 +1,4 @@
-"""Every optimiser against torch's own database of optimizer inputs and error inputs."""
+"""Every optimizer against torch's own database of optimizer inputs and error inputs."""
 
 import inspect
 import re
@@ -32,7 +32,7 @@ NOT_SHARED = {
 
 
 def database_inputs(entry: Entry) -> list[OptimizerInput]:
-    """Return all inputs of torch's optimisers that the constructor of ``entry`` has names for."""
+    """Return all inputs of torch's optimizers that the constructor of ``entry`` has names for."""
     found = [i for info in optim_db for i in info.optim_inputs_func("cpu")]
     if entry.torch_info is not None:
         # differentiable=True needs parameters that are not leaves: no training loop has them.
@@ -154,7 +154,7 @@ def test_goes_in_the_right_direction(entry: Entry, one: OptimizerInput):
 
 @each_entry
 def test_every_row_is_driven_by_the_database(entry: Entry):
-    # The names that make an optimiser a drop-in: if one is renamed, this says so.
+    # The names that make an optimizer a drop-in: if one is renamed, this says so.
     used = {name for one in database_inputs(entry) for name in one.kwargs}
     assert {"lr", "maximize"} <= used
     assert any(isinstance(one.kwargs.get("lr"), torch.Tensor) for one in database_inputs(entry))

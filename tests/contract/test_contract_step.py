@@ -266,14 +266,14 @@ def test_frozen_parameters_are_not_touched(entry: Entry):
 
 @each_entry
 def test_a_frozen_parameter_may_hold_integers(entry: Entry):
-    # the quantised weights under a LoRA adapter
-    quantised = nn.Parameter(torch.arange(12, dtype=torch.uint8).reshape(4, 3), requires_grad=False)
+    # the quantized weights under a LoRA adapter
+    quantized = nn.Parameter(torch.arange(12, dtype=torch.uint8).reshape(4, 3), requires_grad=False)
     adapter = nn.Parameter(torch.randn(4, 3))
-    optimizer = entry.build([quantised, adapter])
+    optimizer = entry.build([quantized, adapter])
     give_gradients([adapter], 0)
     optimizer.step()
     optimizer.load_state_dict(frozen_copy(optimizer))
-    assert quantised.flatten().tolist() == list(range(12))
+    assert quantized.flatten().tolist() == list(range(12))
 
 
 @each_entry
@@ -291,7 +291,7 @@ def test_a_frozen_parameter_with_a_left_over_gradient(entry: Entry, from_the_sta
 
 
 def swap_parameters(model: nn.Module, optimizer: Optimizer) -> None:
-    """Do what FSDP2 does to an optimiser that was built first: new tensors in the same groups."""
+    """Do what FSDP2 does to an optimizer that was built first: new tensors in the same groups."""
     new = {}
     for module in model.modules():
         for name, param in module.named_parameters(recurse=False):
@@ -330,7 +330,7 @@ def test_swapped_parameters_can_be_saved(entry: Entry, num_steps: int):
 
 @each_entry
 def test_swapped_parameters_have_state_to_load_into(entry: Entry):
-    """torch's checkpoints load what the optimiser has, and build nothing if it has anything."""
+    """torch's checkpoints load what the optimizer has, and build nothing if it has anything."""
     model = TinyNet()
     optimizer = entry.build(model)
     num_states = len(optimizer.state_dict()["state"])

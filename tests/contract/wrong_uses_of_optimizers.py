@@ -1,4 +1,4 @@
-"""Wrong uses of optimisers, of models and layouts given to them, and of checkpoints."""
+"""Wrong uses of optimizers, of models and layouts given to them, and of checkpoints."""
 
 from wrong_uses import WrongUse
 

@@ -86,7 +86,7 @@ def test_other_constraints_and_overrides():
     assert not check_balance(model)
 
 
-def test_an_optimiser_knows_its_own_constraints():
+def test_an_optimizer_knows_its_own_constraints():
     for make in (
         lambda m: nero.Nero(m, constraint="initial"),
         lambda m: nero.Balanced(torch.optim.SGD(nero.param_groups(m), lr=0.1), "initial"),
@@ -152,7 +152,7 @@ def test_a_network_without_neurons_says_so():
         ),
     ],
 )
-def test_layers_that_an_optimiser_leaves_free_are_not_off(build):
+def test_layers_that_an_optimizer_leaves_free_are_not_off(build):
     model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
     optimizer = build(model, [("1.weight", {"constraint": "none"})])
     rows = {row.name: row.constraint for row in check_balance(optimizer).rows}

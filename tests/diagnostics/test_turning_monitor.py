@@ -1,4 +1,4 @@
-"""Does the monitor see what the optimiser does, and leave it alone?"""
+"""Does the monitor see what the optimizer does, and leave it alone?"""
 
 import copy
 import json
@@ -296,7 +296,7 @@ def test_skipped_updates_are_reported_by_layer_and_in_total():
     assert monitor.last_report.num_skipped is None
 
 
-def test_drift_is_measured_from_where_the_optimiser_holds_its_neurons():
+def test_drift_is_measured_from_where_the_optimizer_holds_its_neurons():
     def drifts(optimizer, model, **options):
         with TurningMonitor(optimizer, model, **options) as monitor:
             train(model, optimizer, 1)
@@ -378,7 +378,7 @@ def test_complex_parameters_are_left_out():
     assert monitor.last_report.names == ["groups.0.params.1"]
 
 
-def test_neurons_come_from_the_optimiser_then_the_model_then_shapes():
+def test_neurons_come_from_the_optimizer_then_the_model_then_shapes():
     model = nn.ConvTranspose1d(6, 4, 3)  # neurons along dim 1
     adam = torch.optim.Adam(model.parameters())
     groups = torch.optim.Adam(nero.param_groups(model, overrides={"weight": {"neuron_dims": (2,)}}))
@@ -456,7 +456,7 @@ def test_a_compiled_step_is_seen_and_nothing_else_is_compiled():
         torch.testing.assert_close(p, q)
 
 
-def test_an_optimiser_in_a_trainers_wrapper():
+def test_an_optimizer_in_a_trainers_wrapper():
     class Wrapper(torch.optim.Optimizer):
         def __init__(self, optimizer):
             self.optimizer = optimizer
@@ -521,7 +521,7 @@ class FindsItsOwnRate(torch.optim.Optimizer):
             param.sub_(param.grad, alpha=0.1)
 
 
-def test_optimiser_that_finds_its_own_rate_is_watched():
+def test_optimizer_that_finds_its_own_rate_is_watched():
     layer = nn.Linear(4, 3)
     optimizer = FindsItsOwnRate(layer.parameters())
     with TurningMonitor(optimizer, layer, every=1) as monitor:

@@ -136,7 +136,7 @@ def main():
     used = [kill for one in runs for kill in one["used"]]
     record = {
         "what": "SIGKILL of one of 2 ranks (FSDP2, gloo; momentum 0.9, polar directions) under torchrun "
-        "--max-restarts: final weights, optimiser state, schedule and lr against the unbroken run, bit "
+        "--max-restarts: final weights, optimizer state, schedule and lr against the unbroken run, bit "
         "for bit",
         "command": "python -m tests.distributed.soak " + " ".join(sys.argv[1:]),
         "torch": torch.__version__,

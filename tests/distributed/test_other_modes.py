@@ -80,7 +80,7 @@ def gradients_whose_memory_lacks_the_sign():
 
 
 def parameters_swapped_after_construction():
-    """As accelerate does: the optimiser is built first, then its groups get the sharded parameters."""
+    """As accelerate does: the optimizer is built first, then its groups get the sharded parameters."""
     reference, model = network(), network()
     steps = gradients(reference, 5)
     options = {**OPTIONS, "fused": False}
@@ -190,7 +190,7 @@ def end_to_end_gradients():
 
 
 def pipeline_of_two_stages():
-    """Each rank has an optimiser of its own stage; its weights are those of one process."""
+    """Each rank has an optimizer of its own stage; its weights are those of one process."""
     torch.manual_seed(0)
     layers = [nn.Linear(6, 6), nn.Linear(6, 6)]
     reference = nn.Sequential(*copy.deepcopy(layers))

@@ -32,7 +32,7 @@ Stepper: TypeAlias = Literal["eager", "inductor", "aot_eager", "interpreter"]
 
 @dataclass(frozen=True)
 class Case:
-    """One trajectory of one optimiser on one network."""
+    """One trajectory of one optimizer on one network."""
 
     name: str
     network: str
@@ -54,7 +54,7 @@ class Case:
         return seeded(NETWORKS[self.network]()).to(self.dtype)
 
     def run(self, steps: range | None = None) -> dict[str, Tensor]:
-        """Return the weights and the optimiser state after the last step."""
+        """Return the weights and the optimizer state after the last step."""
         model = self.model()
         optimizer = self.build(model)
         steps = self.steps if steps is None else steps

@@ -24,7 +24,7 @@ from tests.gold.trajectory import base_rates, tensors_of
 
 FOLDER = Path(__file__).parent / "checkpoints"
 BEFORE, AFTER = range(25), range(25, 50)
-# Written by the kernel; continued by both. A group's `fused` says which, in optimisers that have it.
+# Written by the kernel; continued by both. A group's `fused` says which, in optimizers that have it.
 BACKENDS: dict[str, bool | None] = {"kernel": None, "plain": False}
 
 CASES = {
@@ -72,12 +72,12 @@ def write(case: Case, folder: Path) -> Path:
 
 
 def resumed(case: Case, checkpoint: dict[str, Any], backend: str) -> dict[str, Tensor]:
-    """Load a checkpoint into a fresh model and optimiser, and return the weights after training on."""
+    """Load a checkpoint into a fresh model and optimizer, and return the weights after training on."""
     model = case.model()
     optimizer = case.build(model)
     rates = base_rates(optimizer)  # the checkpoint's are in the midst of a schedule
     model.load_state_dict(checkpoint["model"])
-    # A copy: the state that torch's own optimisers load shares memory with the dict that it came from.
+    # A copy: the state that torch's own optimizers load shares memory with the dict that it came from.
     optimizer.load_state_dict(copy.deepcopy(checkpoint["optimizer"]))
     if isinstance(optimizer, nero.Nero):
         for group in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""Step a public optimiser through the Triton kernels, in Triton's interpreter.
+"""Step a public optimizer through the Triton kernels, in Triton's interpreter.
 
 `step_in_interpreter` is the one place in this folder that knows the package's internals: without a GPU no
 public option selects Triton. Triton reads ``TRITON_INTERPRET`` when it is imported, so set it before the

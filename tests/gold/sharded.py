@@ -39,7 +39,7 @@ class ShardedCase:
     gradients: Gradients
 
     def run_on_this_rank(self) -> dict[str, Tensor]:
-        """Return the weights and the optimiser state that this rank holds after the last step."""
+        """Return the weights and the optimizer state that this rank holds after the last step."""
         whole = seeded(NETWORKS["sharded"]())
         model = self.shard(seeded(NETWORKS["sharded"]()))
         optimizer = self.build(model)

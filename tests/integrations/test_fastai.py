@@ -1,4 +1,4 @@
-"""The real fastai, through its wrapper of torch's optimisers."""
+"""The real fastai, through its wrapper of torch's optimizers."""
 
 from contextlib import nullcontext
 from functools import partial

@@ -59,7 +59,7 @@ def bare_run(num_epochs, batch_size, *, max_norm=None, decay=1.0):
 
 
 def neurons(optimizer, model):
-    """Role, number of neurons and fan-in by name, as the optimiser has them."""
+    """Role, number of neurons and fan-in by name, as the optimizer has them."""
     from nero.core.neurons import neurons_from_options
 
     names = {param: name for name, param in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""The real trainers that build the optimiser from a class and options: the neurons are the model's."""
+"""The real trainers that build the optimizer from a class and options: the neurons are the model's."""
 
 import warnings
 

@@ -154,7 +154,7 @@ MUTANTS = [
         "        radii = (None,) * len(blocks) if radius is None else radius.split(size)",
         ("tests/optim/test_project.py",),
     ),
-    # Models with frozen integer (quantised) or complex parameters are refused.
+    # Models with frozen integer (quantized) or complex parameters are refused.
     Mutant(
         "reviewed-optim-16",
         "src/nero/checks/params.py",
@@ -321,7 +321,7 @@ MUTANTS = [
         "    _RULES.setdefault(module, {}).update(rules)",
         ("tests/layout/test_modules.py",),
     ),
-    # A zero-initialised matrix of an unregistered module (LoRA's B, a zero-init projection) is no
+    # A zero-initialized matrix of an unregistered module (LoRA's B, a zero-init projection) is no
     # longer taken for neurons: its elements stand alone.
     Mutant(
         "reviewed-layout-09",
@@ -348,7 +348,7 @@ MUTANTS = [
         "        own, is_output = without_mark(marked)[0], False\n",
         OPTIONS,
     ),
-    # A codebook that is scored and then read (vector quantisation) is taken for an output layer.
+    # A codebook that is scored and then read (vector quantization) is taken for an output layer.
     Mutant(
         "reviewed-layout-12",
         "src/nero/layout/observation/sightings.py",

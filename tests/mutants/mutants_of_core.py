@@ -1,4 +1,4 @@
-"""Edits of what a layout is, of the rule, of the lists of options and state, and of optimisers."""
+"""Edits of what a layout is, of the rule, of the lists of options and state, and of optimizers."""
 
 from tests.mutants.mutant import Mutant
 
@@ -340,7 +340,7 @@ MUTANTS = [
         'StateSpec("scalar", torch.int64)',
         (STATES, "-k", "checkpoints"),
     ),
-    # --- the optimiser ---
+    # --- the optimizer ---
     Mutant(
         "optim-position-is-place",
         BASE,

@@ -72,7 +72,7 @@ MUTANTS = [
         "torch.zeros_like(param) if param.requires_grad else None",
         "torch.zeros_like(param)",
         ("tools/tests/plan/test_plan_command.py", "-k", "frozen"),
-        survives="optimisers leave a frozen parameter alone whether it has a gradient or not",
+        survives="optimizers leave a frozen parameter alone whether it has a gradient or not",
     ),
     # --- the monitor ---
     Mutant(

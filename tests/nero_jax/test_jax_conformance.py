@@ -1,4 +1,4 @@
-"""`nero.jax` passes the conformance vectors, and follows the torch optimiser."""
+"""`nero.jax` passes the conformance vectors, and follows the torch optimizer."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Fresh models: networks of torch's layers under many initialisations, and tiny Hugging Face models."""
+"""Fresh models: networks of torch's layers under many initializations, and tiny Hugging Face models."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ ODD_INITS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def initialised(network: str, init: Callable[[Tensor], Any] | None, seed: int) -> nn.Module:
+def initialized(network: str, init: Callable[[Tensor], Any] | None, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = NETWORKS[network]()
     with torch.no_grad():
@@ -132,11 +132,11 @@ QUICK_TYPES = ("bert", "gpt2", "llama", "t5", "vit", "whisper", "mamba", "opt")
 
 
 def quick() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """Yield the names and builders of a sample: every network, every initialisation once, some types."""
+    """Yield the names and builders of a sample: every network, every initialization once, some types."""
     for network in NETWORKS:
-        yield network, lambda network=network: initialised(network, None, seed=0)
+        yield network, lambda network=network: initialized(network, None, seed=0)
     for index, (name, init) in enumerate(INITS.items()):
         network = [*NETWORKS][index % len(NETWORKS)]
-        yield f"{network}, {name}", lambda n=network, i=init: initialised(n, i, seed=1)
+        yield f"{network}, {name}", lambda n=network, i=init: initialized(n, i, seed=1)
     for model_type in QUICK_TYPES:
         yield model_type, lambda model_type=model_type: hugging_face(model_type)

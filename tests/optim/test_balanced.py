@@ -1,4 +1,4 @@
-"""Constraints for any torch optimiser."""
+"""Constraints for any torch optimizer."""
 
 import copy
 
@@ -41,7 +41,7 @@ def test_every_step_ends_on_the_constraint(constraint):
         train(net, optimizer, 1)
 
 
-def test_without_constraint_it_is_the_wrapped_optimiser():
+def test_without_constraint_it_is_the_wrapped_optimizer():
     wrapped, plain = model(), model()
     train(wrapped, Balanced(torch.optim.SGD(wrapped.parameters(), lr=0.1), UNCONSTRAINED))
     train(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
@@ -110,7 +110,7 @@ def test_a_group_may_have_its_own_constraint():
     assert is_balanced(net[0].weight, fan_in_dims=(1,)).all()
 
 
-def test_stepping_the_wrapped_optimiser_projects_too():
+def test_stepping_the_wrapped_optimizer_projects_too():
     net = model()
     inner = torch.optim.SGD(param_groups(net), lr=0.1)
     Balanced(inner)
@@ -118,7 +118,7 @@ def test_stepping_the_wrapped_optimiser_projects_too():
     assert is_balanced(net[0].weight, fan_in_dims=(1,)).all()
 
 
-def test_checkpoints_are_those_of_the_wrapped_optimiser():
+def test_checkpoints_are_those_of_the_wrapped_optimizer():
     net = model()
     optimizer = Balanced(Lamb(param_groups(net)))
     train(net, optimizer)
@@ -146,7 +146,7 @@ def test_an_optimizer_that_has_stepped_keeps_its_state_when_wrapped():
     assert all(state["step"] == 10 for state in before.values())
 
 
-def test_optimisers_may_be_given_the_same_groups():
+def test_optimizers_may_be_given_the_same_groups():
     groups = param_groups(model())
     madam, lamb = Madam(groups), Lamb(groups)
     assert madam.param_groups[0]["lr"] == 0.01
@@ -154,7 +154,7 @@ def test_optimisers_may_be_given_the_same_groups():
     assert "lr" not in groups[0]
 
 
-def test_checkpoint_of_the_wrapped_optimiser_alone_leaves_layout_and_constraint():
+def test_checkpoint_of_the_wrapped_optimizer_alone_leaves_layout_and_constraint():
     layer = nn.ConvTranspose2d(4, 6, 3, bias=False)
     groups = param_groups(layer, overrides=[("weight", {"constraint": "norm"})])
     optimizer = Balanced(torch.optim.AdamW(groups, weight_decay=0.0))

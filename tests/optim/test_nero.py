@@ -269,7 +269,7 @@ def test_options_that_a_checkpoint_loses_are_told():
 
 
 def test_names_that_are_not_unique_match_nothing():
-    """Two models in one optimiser: by name, both would get the averages of the second."""
+    """Two models in one optimizer: by name, both would get the averages of the second."""
     models = [nn.Linear(4, 3) for _ in range(2)]
     groups = [group for model in models for group in param_groups(model)]
     optimizer = Nero(groups)
@@ -286,7 +286,7 @@ def test_names_that_are_not_unique_match_nothing():
 
 
 def stepped(**options):
-    """Return a network and its optimiser after a step, with options set in a group since."""
+    """Return a network and its optimizer after a step, with options set in a group since."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
     optimizer = Nero(model)

@@ -218,7 +218,7 @@ def test_fresh_weights_may_be_loaded():
 
 
 def test_an_optimizer_that_loads_its_state_still_watches(trained_state):
-    """Trainers load an optimiser's own state into it, to move it to a device."""
+    """Trainers load an optimizer's own state into it, to move it to a device."""
     model = network()
     optimizer = nero.Nero(model)
     optimizer.load_state_dict(optimizer.state_dict())

@@ -139,7 +139,7 @@ def test_a_layer_that_reads_the_logits_changes_nothing():
     assert rows["positions.weight"].role == "embedding"
 
 
-class Quantised(nn.Module):
+class Quantized(nn.Module):
     """A codebook: data is compared with every row, and the nearest is looked up."""
 
     def __init__(self):
@@ -174,7 +174,7 @@ class RelativePositions(nn.Module):
         return self.head(scores.softmax(-1) @ value)
 
 
-@pytest.mark.parametrize("cls", [Quantised, RelativePositions])
+@pytest.mark.parametrize("cls", [Quantized, RelativePositions])
 def test_tables_that_are_multiplied_on_the_way_are_no_outputs(cls):
     rows = {row.name: row for row in nero.describe(cls(), preset="polar", example=TOKENS).rows}
     tables = [row for name, row in rows.items() if name.split(".")[0] in NAMES_OF_TABLES]

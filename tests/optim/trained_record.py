@@ -25,7 +25,7 @@ import nero
 from nero.checks.trained import BLOCK, _picks, layers_of, warn_if_trained
 from nero.core.traces import training_score
 from nero_tools.bench.versions import build
-from tests.optim.fresh_models import INITS, NETWORKS, ODD_INITS, hugging_face, initialised
+from tests.optim.fresh_models import INITS, NETWORKS, ODD_INITS, hugging_face, initialized
 
 MAX_PARAMETERS = 30_000_000
 STEPS = (25, 50, 100, 200, 400)
@@ -54,7 +54,7 @@ def judge(model: nn.Module) -> dict[str, Any]:
 def networks(inits: dict[str, Any]) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     for network in NETWORKS:
         for name, init in inits.items():
-            yield f"{network}, {name}", lambda n=network, i=init: initialised(n, i, seed=2)
+            yield f"{network}, {name}", lambda n=network, i=init: initialized(n, i, seed=2)
 
 
 def all_types() -> list[str]:

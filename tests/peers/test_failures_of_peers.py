@@ -53,7 +53,7 @@ def test_fan_in_1_and_depthwise_1x1():
         assert (param != old).any()
 
 
-def test_zero_initialised_rows_and_padding_row():
+def test_zero_initialized_rows_and_padding_row():
     """A: NaN. P: survive; the padding row stays 0."""
     embedding = nn.Embedding(5, 8, padding_idx=2)
     zero = nn.Linear(8, 3, bias=False)

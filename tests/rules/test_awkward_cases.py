@@ -269,7 +269,7 @@ class TestFrozenParameter:
 
 
 class TestConstruction:
-    def test_projects_what_is_materialised(self):
+    def test_projects_what_is_materialized(self):
         layer = nn.Linear(8, 3)
         Nero(layer)
         assert balanced(layer.weight)
@@ -286,7 +286,7 @@ class TestConstruction:
     def test_a_step_without_storage_is_a_warning(self):
         model = nn.Linear(8, 3, bias=False, device="meta")
         optimizer = Nero(model)
-        model.to_empty(device="cpu")  # new parameter objects, which the optimiser does not know
+        model.to_empty(device="cpu")  # new parameter objects, which the optimizer does not know
         with pytest.warns(UserWarning, match="`weight` is still on the meta device"):
             optimizer.step()
 
@@ -317,7 +317,7 @@ class TestAlreadyBalancedRow:
         param = nn.Parameter(torch.randn(64, 33).to(dtype))
         train(Nero([param]), torch.randn(50, 64, 33).to(dtype))
         before = param.detach().clone()
-        Nero([param])  # as on resume: weights are loaded, then the optimiser is built
+        Nero([param])  # as on resume: weights are loaded, then the optimizer is built
         assert torch.equal(param, before)
 
 

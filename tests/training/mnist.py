@@ -17,7 +17,7 @@ requires_mnist = pytest.mark.skipif(
 
 
 def load(split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images as normalised rows of 784, and labels; ``split`` is ``train`` or ``t10k``."""
+    """Images as normalized rows of 784, and labels; ``split`` is ``train`` or ``t10k``."""
     images = _read(f"{split}-images-idx3-ubyte.gz", offset=16).reshape(-1, 784)
     labels = _read(f"{split}-labels-idx1-ubyte.gz", offset=8)
     return (images.float() / 255 - 0.1307) / 0.3081, labels.long()

@@ -43,7 +43,7 @@ class ScaledReLU(nn.Module):
 
 
 class Reparameterised(nn.Linear):
-    """A linear layer that normalises its weight in the forward pass (Equation 3)."""
+    """A linear layer that normalizes its weight in the forward pass (Equation 3)."""
 
     def forward(self, x):
         weight = self.weight - self.weight.mean(dim=1, keepdim=True)

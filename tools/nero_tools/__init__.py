@@ -1,6 +1,6 @@
-"""What measures, plans and explains an optimiser, next to Nero and not in it.
+"""What measures, plans and explains an optimizer, next to Nero and not in it.
 
-    nero bench     time a step against torch's optimisers
+    nero bench     time a step against torch's optimizers
     nero plan      count memory and communication on simulated ranks
     nero theory    bound a model's error rate by the paper's theory
 

@@ -10,13 +10,13 @@ _LARGEST = 10**18
 
 
 def add_optimizers_argument(parser: argparse.ArgumentParser, known: Mapping[str, object]) -> None:
-    """Add the names of the optimisers to compare, all of those that are ``known`` by default."""
+    """Add the names of the optimizers to compare, all of those that are ``known`` by default."""
     parser.add_argument(
         "--optimizers",
         type=names_of(known),
         default=",".join(known),
         metavar="NAME,...",
-        help="optimisers to compare (default: %(default)s)",
+        help="optimizers to compare (default: %(default)s)",
     )
 
 

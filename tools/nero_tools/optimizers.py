@@ -1,4 +1,4 @@
-"""What `bench` and `plan` need of any optimiser."""
+"""What `bench` and `plan` need of any optimizer."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from nero.core.sharding import to_local
 from nero.layout import hidden_matrices
 
 Build: TypeAlias = Callable[[nn.Module], list[Optimizer]]
-"""Makes the optimisers that step a model together."""
+"""Makes the optimizers that step a model together."""
 
 
 def muon(model: nn.Module, *, lr: float = 1e-3, fused: bool | None = None) -> list[Optimizer]:
@@ -42,7 +42,7 @@ def num_bytes(tree: Any) -> int:
 
 
 def step_all(optimizers: Sequence[Optimizer]) -> Callable[[], object]:
-    """Return one call that steps every optimiser; a single optimiser's own ``step``, without overhead."""
+    """Return one call that steps every optimizer; a single optimizer's own ``step``, without overhead."""
     if len(optimizers) == 1:
         return optimizers[0].step
     return lambda: [optimizer.step() for optimizer in optimizers]

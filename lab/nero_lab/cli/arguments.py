@@ -20,7 +20,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nero-lab",
-        description="The experiments of the Nero paper, and a comparison with today's optimisers.",
+        description="The experiments of the Nero paper, and a comparison with today's optimizers.",
     )
     parser.add_argument("--version", action="version", version=f"nero-lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -55,7 +55,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--lrs",
         type=_numbers,
         metavar="LR,...",
-        help="rates for each (default: each optimiser's own grid)",
+        help="rates for each (default: each optimizer's own grid)",
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _add_time_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20,
         metavar="N",
-        help="steps of each optimiser (default: %(default)s)",
+        help="steps of each optimizer (default: %(default)s)",
     )
     parser.add_argument(
         "--max-load",
@@ -115,7 +115,7 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
             name, type=_folder, default=default, help=f"{what} (default: %(default)s)"
         )
     parser.add_argument(
-        "--scale", help="paper, cpu or smoke (default: that with most optimisers, for each task)"
+        "--scale", help="paper, cpu or smoke (default: that with most optimizers, for each task)"
     )
     parser.add_argument(
         "--tasks",
@@ -205,7 +205,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "list": ("the tasks, or the data, sizes, times and rates of one", _add_list_options),
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
-    "time": ("what a step costs, optimiser by optimiser in turns", _add_time_options),
+    "time": ("what a step costs, optimizer by optimizer in turns", _add_time_options),
     "collect": ("add finished runs to one file per task and scale", _add_collect_options),
     "report": ("figures and tables from records", _add_report_options),
 }

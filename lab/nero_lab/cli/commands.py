@@ -30,7 +30,7 @@ def _call(args: argparse.Namespace) -> int:
         from nero_lab.engine.errors import ConfigError, DataError
     except ModuleNotFoundError as error:
         return _refuse(args, _NEEDS.format(error.name))
-    sys.path.insert(0, os.getcwd())  # for optimisers of the user's own
+    sys.path.insert(0, os.getcwd())  # for optimizers of the user's own
     try:
         return _COMMANDS[args.command](args)
     except (ConfigError, DataError) as error:
@@ -137,7 +137,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace, optimizer: str, **more: Any) -> Any:
-    """Return the run of one optimiser that the arguments ask for."""
+    """Return the run of one optimizer that the arguments ask for."""
     from nero_lab.runner import RunConfig
 
     return RunConfig(

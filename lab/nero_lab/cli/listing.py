@@ -9,18 +9,18 @@ from nero_lab.tasks import TASKS
 
 
 def print_tasks() -> None:
-    """Print a line for every task, and the names of the optimisers."""
+    """Print a line for every task, and the names of the optimizers."""
     console = Console(highlight=False)
     width = max(map(len, TASKS))
     for task in TASKS.values():
         shown = f"{task.title}; {task.figure}"
         console.print(f"[bold]{task.name:{width}}[/bold]  {shown}", soft_wrap=True)
-    console.print(f"\noptimisers: {', '.join(OPTIMIZERS)}", soft_wrap=True)
+    console.print(f"\noptimizers: {', '.join(OPTIMIZERS)}", soft_wrap=True)
     console.print("nero-lab list TASK tells the rest: data, sizes, times, rates", soft_wrap=True)
 
 
 def print_task(task: Task) -> None:
-    """Print the figure, data, sizes and times of a task, and the rates of the optimisers."""
+    """Print the figure, data, sizes and times of a task, and the rates of the optimizers."""
     console = Console(highlight=False)
     console.print(f"[bold]{task.name}[/bold]: {task.title}", soft_wrap=True)
     words = [task.figure, f"data: {task.data or 'none'}"]
@@ -30,7 +30,7 @@ def print_task(task: Task) -> None:
     for scale, recipe in task.recipes.items():
         recipes.add_row(scale, _size(recipe), recipe.takes)
     console.print(recipes)
-    optimizers = Table("optimiser", "what", "rates of a sweep", box=None, padding=(0, 2, 0, 0))
+    optimizers = Table("optimizer", "what", "rates of a sweep", box=None, padding=(0, 2, 0, 0))
     optimizers.columns[0].no_wrap = True
     for name, entry in OPTIMIZERS.items():
         optimizers.add_row(name, entry.about, _rates(task.grids.get(name, entry.grid)))

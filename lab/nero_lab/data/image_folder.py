@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nero_lab.data.pixels import normalised
+from nero_lab.data.pixels import normalized
 from nero_lab.engine.batching import generator
 from nero_lab.engine.errors import DataError
 from nero_lab.engine.task import Setting
@@ -101,7 +101,7 @@ class ImageFolder:
         )
         for pixels, labels in loader:
             pixels = pixels.to(setting.device, non_blocking=True)
-            yield normalised(pixels, MEAN, STD), labels.to(setting.device)
+            yield normalized(pixels, MEAN, STD), labels.to(setting.device)
 
 
 class _Crops(Dataset[tuple[Tensor, int]]):

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 
-def normalised(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+def normalized(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Return byte images (images, height, width, channels) as numbers (images, channels, ...).
 
     Args:
@@ -12,7 +12,7 @@ def normalised(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) 
         std: what to divide each channel by afterwards.
 
     Example:
-        >>> normalised(torch.full((1, 2, 2, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).unique()
+        >>> normalized(torch.full((1, 2, 2, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).unique()
         tensor([2.])
     """
     images = pixels.float() / 255

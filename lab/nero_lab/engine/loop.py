@@ -100,7 +100,7 @@ class Loop:
         """Resume from the checkpoint, if there is one, and return the size of the records then.
 
         Raises:
-            ConfigError: if it is damaged, or of another network or optimiser.
+            ConfigError: if it is damaged, or of another network or optimizer.
         """
         path = self._checkpoint_path
         state = checkpoint.load(path, self.setting.device) if path else None
@@ -159,7 +159,7 @@ class Loop:
             self._end_epoch(recorder, progress)
 
     def begin(self) -> None:
-        """Switch optimisers that have such modes to training, before the first step."""
+        """Switch optimizers that have such modes to training, before the first step."""
         for optimizer in self._switching():
             optimizer.train()
 
@@ -254,7 +254,7 @@ class Loop:
 
     @contextlib.contextmanager
     def _averaged_weights(self) -> Iterator[None]:
-        """Switch optimisers that train one set of weights and mean another to the latter."""
+        """Switch optimizers that train one set of weights and mean another to the latter."""
         for optimizer in self._switching():
             optimizer.eval()
         yield

@@ -1,4 +1,4 @@
-"""The optimisers that the lab compares, each as one would set it up, and those of the user.
+"""The optimizers that the lab compares, each as one would set it up, and those of the user.
 
 The paper's baselines are set up as in the paper: momentum 0, second-moment constant 0.999, no weight
 decay. The others are what one would pick today, with the settings that their authors recommend; the
@@ -28,7 +28,7 @@ Build = Callable[[nn.Module, float], list[Optimizer]]
 
 @dataclass(frozen=True)
 class Entry:
-    """How to set up one optimiser.
+    """How to set up one optimizer.
 
     Args:
         build: makes it from a model and a learning rate; several if parameters are divided.
@@ -68,7 +68,7 @@ def _nero_preset(preset: PresetName, **options: Any) -> Build:
     return lambda model, lr: _preset(model, lr, preset, **options)
 
 
-def _nero_regularised(model: nn.Module, lr: float) -> list[Optimizer]:
+def _nero_regularized(model: nn.Module, lr: float) -> list[Optimizer]:
     return [Nero(model, lr, bias_scale=1.0, gain_penalty=1e-3)]
 
 
@@ -134,7 +134,7 @@ def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
     if any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise ConfigError(
             "schedule-free AdamW evaluates other weights than it trains, and the statistics of batch "
-            "norm belong to the latter; choose another optimiser for this network"
+            "norm belong to the latter; choose another optimizer for this network"
         )
     return [AdamWScheduleFree(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
 
@@ -243,8 +243,8 @@ OPTIMIZERS: dict[str, Entry] = {
         _ROWS,
         "preset polar, hidden layers at their initial norms",
     ),
-    "nero-regularised": Entry(
-        _nero_regularised,
+    "nero-regularized": Entry(
+        _nero_regularized,
         0.02,
         _NERO,
         "Nero with bias scale 1 and gains pulled towards one (section 5.6)",
@@ -293,13 +293,13 @@ OPTIMIZERS: dict[str, Entry] = {
         "lr is 1.",
     ),
 }
-"""Every optimiser, by the name that ``--optimizer`` takes."""
+"""Every optimizer, by the name that ``--optimizer`` takes."""
 
 
 def find_optimizer(name: str) -> Entry:
     """Return an entry of ``OPTIMIZERS``, or make one from ``package.module:function``.
 
-    The function takes a model and a learning rate, and returns an optimiser or a list of them. It is
+    The function takes a model and a learning rate, and returns an optimizer or a list of them. It is
     swept over the paper's rates unless others are given.
 
     Example:
@@ -321,9 +321,9 @@ def find_optimizer(name: str) -> Entry:
         found = made if isinstance(made, list) else [made]
         for optimizer in found:
             if not isinstance(optimizer, Optimizer):
-                raise ConfigError(f"{name} returned {type(optimizer).__name__}, not an optimiser")
+                raise ConfigError(f"{name} returned {type(optimizer).__name__}, not an optimizer")
         if not found:
-            raise ConfigError(f"{name} returned no optimiser")
+            raise ConfigError(f"{name} returned no optimizer")
         return found
 
     return Entry(as_list, 0.01, PAPER_GRID, name)

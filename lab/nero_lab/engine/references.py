@@ -1,4 +1,4 @@
-"""What a user names as ``package.module:name``: optimisers and tasks of their own."""
+"""What a user names as ``package.module:name``: optimizers and tasks of their own."""
 
 import importlib
 from typing import Any

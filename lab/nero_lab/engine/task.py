@@ -24,7 +24,7 @@ PAPER_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The learning rates that the paper tunes over."""
 
 PAPER_GRIDS = dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID)
-"""The same for each optimiser of its Table 1."""
+"""The same for each optimizer of its Table 1."""
 
 FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
 """Those of its ablations."""
@@ -33,7 +33,7 @@ NOT_IN_PAPER = "not in the paper"
 """What stands for a figure of the paper in tasks that have none."""
 
 Take = Callable[[str, Tensor], None]
-"""``take(player, loss)``: back-propagate and let the optimisers of one player step."""
+"""``take(player, loss)``: back-propagate and let the optimizers of one player step."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Recipe:
         epochs: length of the run; an epoch is what the experiment says it is.
         batch_size: examples per step, over all ranks.
         schedule: factor on the learning rate, set at every step.
-        clip_norm: largest norm of the gradient of a player, if any; or that of some optimisers, by name.
+        clip_norm: largest norm of the gradient of a player, if any; or that of some optimizers, by name.
         precision: what matrix products are computed in; weights are always float32.
         options: what the task leaves open: widths, depths, numbers of examples.
         takes: the time of one run, as it was seen.
@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def clip_norm(self) -> float | None:
-        """The largest norm of a gradient that the optimiser is given, if there is one."""
+        """The largest norm of a gradient that the optimizer is given, if there is one."""
         found = self.recipe.clip_norm
         return found.get(self.optimizer) if isinstance(found, Mapping) else found
 
@@ -121,7 +121,7 @@ class Setting:
 class Experiment(ABC):
     """What the loop trains.
 
-    ``players`` are the networks that have an optimiser of their own: one for most tasks, two for a
+    ``players`` are the networks that have an optimizer of their own: one for most tasks, two for a
     GAN. Under torchrun the loop replaces each with its ``DistributedDataParallel``, so an experiment
     calls them through ``self.players``.
 
@@ -149,7 +149,7 @@ class Experiment(ABC):
         """Score the players on data that plays no part in choosing rates, if there is such.
 
         It is called once, after the last epoch. The report chooses rates by ``score`` and compares
-        optimisers by this.
+        optimizers by this.
         """
         return {}
 
@@ -176,10 +176,10 @@ class Experiment(ABC):
         return {}
 
     def attach(self, optimizers: Mapping[str, list[torch.optim.Optimizer]]) -> None:  # noqa: B027
-        """Receive the optimisers of the players; only for what steps them itself."""
+        """Receive the optimizers of the players; only for what steps them itself."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what training changes apart from players, optimisers and global generators."""
+        """Return what training changes apart from players, optimizers and global generators."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
@@ -203,8 +203,8 @@ class Task:
         build: makes the experiment.
         figure: where it is in the paper.
         data: the name of the data set in ``nero_lab.data.files``, or "" for none.
-        lrs: the published best learning rate of each optimiser.
-        grids: the learning rates of a sweep, for optimisers whose rates the paper tuned on this task.
+        lrs: the published best learning rate of each optimizer.
+        grids: the learning rates of a sweep, for optimizers whose rates the paper tuned on this task.
         variants: named changes to a recipe and its options that a figure compares:
             ``{"sigma-1": {"sigma": 1.0}}``.
         paper_parameters: how many the network has at paper scale, if the cpu scale shrinks it.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nero_lab.data.pixels import normalised
+from nero_lab.data.pixels import normalized
 from nero_lab.engine.batching import generator, num_batches
 from nero_lab.engine.task import Experiment, Setting, Sums, Take
 
@@ -34,7 +34,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Labelled images in memory, kept as bytes and normalised as they are read.
+    """Labelled images in memory, kept as bytes and normalized as they are read.
 
     Args:
         pixels: bytes of shape (images, height, width, channels). A batch in this order is already
@@ -77,7 +77,7 @@ class StoredImages:
             yield self._batch(self.pixels[items], items, setting.device)
 
     def _batch(self, pixels: Tensor, items: Tensor, device: torch.device) -> Batch:
-        images = normalised(pixels.to(device), self.mean, self.std)
+        images = normalized(pixels.to(device), self.mean, self.std)
         return images, self.labels[items].to(device)
 
 

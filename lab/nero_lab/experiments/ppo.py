@@ -1,7 +1,7 @@
 """Proximal policy optimisation on an Atari game, by Stable-Baselines3.
 
 Stable-Baselines3 plays, computes the loss and calls ``optimizer.step()``. Two things are ours: the
-optimiser and its learning rate come from the training loop, and the games go into the checkpoint, so
+optimizer and its learning rate come from the training loop, and the games go into the checkpoint, so
 that a run resumes to the bit in the middle of play.
 """
 
@@ -86,10 +86,10 @@ class AtariPPO(Experiment):
         yield from range(start, self.steps_per_epoch)
 
     def attach(self, optimizers: Mapping[str, list[torch.optim.Optimizer]]) -> None:
-        """Let Stable-Baselines3 step the optimiser of the training loop."""
+        """Let Stable-Baselines3 step the optimizer of the training loop."""
         if len(optimizers["policy"]) != 1:
             names = " and ".join(type(each).__name__ for each in optimizers["policy"])
-            raise ConfigError(f"PPO steps exactly one optimiser, but was given {names or 'none'}")
+            raise ConfigError(f"PPO steps exactly one optimizer, but was given {names or 'none'}")
         (self._ppo.policy.optimizer,) = optimizers["policy"]
 
     def advance(self, batch: int, take: Take) -> Sums:

@@ -22,7 +22,7 @@ class GPT(nn.Module):
     """
 
     outer_layers: ClassVar[tuple[str, ...]] = ("token", "position", "head")
-    """The first and last layers: those that optimisers for hidden matrices leave to another."""
+    """The first and last layers: those that optimizers for hidden matrices leave to another."""
 
     def __init__(
         self,

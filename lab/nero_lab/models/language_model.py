@@ -25,7 +25,7 @@ class LanguageModel(nn.Module):
     """
 
     outer_layers: ClassVar[tuple[str, ...]] = ("embedding", "decoder")
-    """The first and last layers: those that optimisers for hidden matrices leave to another."""
+    """The first and last layers: those that optimizers for hidden matrices leave to another."""
     scales_embedding: ClassVar[bool] = True
     """Its rows are multiplied by the root of their length, so that they need not have that norm."""
 

@@ -13,20 +13,20 @@ NUM_PIXELS, NUM_CLASSES = 28 * 28, 10
 
 
 class MLP(nn.Module):
-    """A perceptron without normalisation or skip connections.
+    """A perceptron without normalization or skip connections.
 
     Args:
         num_layers: linear layers, the output layer included.
         width: of every hidden layer.
         init: how plain weights start: "he" or "torch" (see the note).
         biases: whether layers have them.
-        sigma: if given, the weights of each layer are ``normalise(raw)`` (Equation "cwn" of the
+        sigma: if given, the weights of each layer are ``normalize(raw)`` (Equation "cwn" of the
             paper) of raw weights drawn from N(0, sigma^2); if None, they are plain weights.
 
     Note:
         "he" draws weights from N(0, 1/fan_in) and sets biases to zero. With the factor sqrt(2) in the
-        nonlinearity this is He initialisation: a signal keeps its size through any number of layers,
-        whichever optimiser follows. "torch" leaves what ``nn.Linear`` draws, whose variance is a
+        nonlinearity this is He initialization: a signal keeps its size through any number of layers,
+        whichever optimizer follows. "torch" leaves what ``nn.Linear`` draws, whose variance is a
         third of that, so that a signal shrinks by 3^(-1/2) a layer and is gone after a hundred. Raw
         weights of different ``sigma`` are the same draws times ``sigma``, with biases of zero.
     """
@@ -58,11 +58,11 @@ class MLP(nn.Module):
             with torch.no_grad():
                 layer.weight.mul_(scale)
             if sigma is not None:
-                parametrize.register_parametrization(layer, "weight", Normalise())
+                parametrize.register_parametrization(layer, "weight", Normalize())
 
     @property
     def outer_layers(self) -> tuple[str, ...]:
-        """The first and last layers: those that optimisers for hidden matrices leave to another."""
+        """The first and last layers: those that optimizers for hidden matrices leave to another."""
         return "layers.0", f"layers.{len(self.layers) - 1}"
 
     def forward(self, images: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class MLP(nn.Module):
         return logits
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Centre each row and scale it to norm one: Equation "cwn" of the paper."""
 
     def forward(self, raw: Tensor) -> Tensor:

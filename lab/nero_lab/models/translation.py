@@ -29,12 +29,12 @@ class Translator(nn.Module):
         dropout: on embeddings, attention weights and what is added to the stream.
         smoothing: how much of a target's probability is spread over the whole vocabulary.
         longest: longest sentence.
-        embedding_norm: normalise what words and positions add up to, as the authors' code does, instead
+        embedding_norm: normalize what words and positions add up to, as the authors' code does, instead
             of multiplying embeddings by the root of the width.
     """
 
     outer_layers: ClassVar[tuple[str, ...]] = ("embedding",)
-    """The first layer, which is the last one too; optimisers for hidden matrices leave it to another."""
+    """The first layer, which is the last one too; optimizers for hidden matrices leave it to another."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Translator(nn.Module):
         sizes = (width, num_heads, hidden, dropout)
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(num_layers))
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(num_layers))
-        # Tied as modules, so that optimisers see an output layer and not only an embedding.
+        # Tied as modules, so that optimizers see an output layer and not only an embedding.
         self.head = nn.Linear(width, vocabulary, bias=False, device="meta")
         self.head.weight = self.embedding.weight
         self.register_buffer("positions", sinusoids(longest, width), persistent=False)

@@ -19,7 +19,7 @@ class VGG11(nn.Module):
             layer, "he-fan-out" that of a gradient; "torch" leaves what ``nn.Conv2d`` draws, which is
             6^(1/2) times smaller.
         biases: whether convolutions have them. They start as torch draws them, and so never at zero,
-            which a multiplicative optimiser could not move.
+            which a multiplicative optimizer could not move.
         head: "linear" for one layer; "perceptron" for VGG's own of three, the hidden ones of 4096 times
             the width, with dropout.
     """

@@ -24,7 +24,7 @@ class ViT(nn.Module):
     """
 
     outer_layers: ClassVar[tuple[str, ...]] = ("patches", "position", "head")
-    """The first and last layers: those that optimisers for hidden matrices leave to another."""
+    """The first and last layers: those that optimizers for hidden matrices leave to another."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def write_report(
         results_dir: folder of records, as runs leave them or as ``nero-lab collect`` gathers them, and of
             ``comments.toml`` (see ``comments.py``).
         out: folder to write to.
-        scale: what to show of each task; that at which most optimisers were run if None.
+        scale: what to show of each task; that at which most optimizers were run if None.
         tasks: the tasks to report on.
 
     Raises:

@@ -21,7 +21,7 @@ from nero_lab.report.verdicts import (
 )
 
 AS_IT_WAS = 0.5  # points of error; the paper's two scores of Madam differ by 0.17
-UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimiser
+UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimizer
 HAS_NOT_LEARNT = -18.0  # Pong's reward; random play has -20.7
 MIN_RATES = 3  # of a rival, for saying that it cannot train a network
 REPARAMETERISED_LR = 0.01  # section 5.3 compares two scales of weights at this one rate
@@ -123,7 +123,7 @@ def _reparameterised_adam_depends_on_scale(results: Results) -> Verdict:
 def _trains_alone_at_depth(
     optimizers: Sequence[str], variant: str, *, tuned: bool
 ) -> Callable[[Results], Verdict]:
-    """Return the test of the claim that of these optimisers the first alone trains the 100 layers."""
+    """Return the test of the claim that of these optimizers the first alone trains the 100 layers."""
 
     def test(results: Results) -> Verdict:
         ran = _rates_at_depth(results, optimizers, variant, tuned=tuned)
@@ -150,7 +150,7 @@ def _trains_alone_at_depth(
 def _rates_at_depth(
     results: Results, optimizers: Sequence[str], variant: str, *, tuned: bool
 ) -> dict[str, Rate]:
-    """Return the best rate of each optimiser if they are tuned, and else the published one."""
+    """Return the best rate of each optimizer if they are tuned, and else the published one."""
     if tuned:
         return results.best(optimizers, variant)
     lrs = {name: results.task.lrs[name.removesuffix("-momentum")] for name in optimizers}
@@ -201,7 +201,7 @@ def _trains_alone(
 claim(
     *("deep", "mnist-deep", "§5.4, Figure 3, right"),
     "Unlike SGD, Adam and LAMB, Nero reliably trains a perceptron of 100 layers. (In the authors' setting: "
-    "torch's initialisation, published rates, momentum for Adam and LAMB.)",
+    "torch's initialization, published rates, momentum for Adam and LAMB.)",
     title="MNIST, 100 layers, the authors' setting: only Nero trains",
 )(
     _trains_alone_at_depth(
@@ -210,9 +210,9 @@ claim(
 )
 claim(
     *("deep-tuned", "mnist-deep", "after §5.4, not in the paper"),
-    "If all four are tuned over as many rates, from He initialisation and without momentum, Nero alone "
+    "If all four are tuned over as many rates, from He initialization and without momentum, Nero alone "
     "trains a perceptron of 100 layers.",
-    title="MNIST, 100 layers, all tuned from He initialisation: only Nero trains",
+    title="MNIST, 100 layers, all tuned from He initialization: only Nero trains",
 )(_trains_alone_at_depth(OF_PAPER, "", tuned=True))
 
 
@@ -267,7 +267,7 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
 def _sgd_is_unstable(results: Results) -> Verdict:
     """Look at SGD where one would use it: at its best rate and at the published one.
 
-    That it diverges at some rate is true of every optimiser.
+    That it diverges at some rate is true of every optimizer.
     """
     ran = results.best(OF_PAPER)
     measured = describe(ran, OF_PAPER)
@@ -281,7 +281,7 @@ def _sgd_is_unstable(results: Results) -> Verdict:
             seen.append(rate)
             measured += f". SGD at the published lr {lr:g}: {in_words(rate)}"
     is_unstable = any(rate.num_diverged or rate.high > UNSTABLE_RATIO * rate.low for rate in seen)
-    # Seeds of an unstable optimiser lie far apart, so that no interval would exclude zero: ranges do.
+    # Seeds of an unstable optimizer lie far apart, so that no interval would exclude zero: ranges do.
     is_ahead = any(ran["sgd"].high < other.low for other in others)
     is_behind = all(ran["sgd"].low > other.high for other in others)
     finding: Finding = "undecided"

@@ -1,4 +1,4 @@
-"""Who is compared with whom: the optimisers of each claim, table and picture."""
+"""Who is compared with whom: the optimizers of each claim, table and picture."""
 
 import math
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ _PICTURES = (
     ("relative-without", _WITHOUT, RELATIVE_FREE, ("nero-none",)),
     ("relative-with", _WITH, RELATIVE_BALANCED, ("madam-balanced", "lamb-balanced")),
     ("rivals", "Nero and the rivals of the paper", (*OF_PAPER, *OTHER_LAMBS), RIVALS),
-    ("modern", "Nero and the optimisers of today", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
+    ("modern", "Nero and the optimizers of today", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
 )
 _FIGURES = {
     ("cifar-vgg11", "constraints"): "Figure 1",
@@ -60,9 +60,9 @@ _FIGURES = {
 TRANSFER = ("shakespeare-transfer",)
 """Tasks whose variants are sizes and lengths, all of them in one map."""
 
-# Tasks that compare variants, not optimisers, and show steps, not epochs.
+# Tasks that compare variants, not optimizers, and show steps, not epochs.
 _BY_VARIANT = ("mnist-reparam",)
-# Tasks with few optimisers, all of them in one picture.
+# Tasks with few optimizers, all of them in one picture.
 _WHOLE = ("minilm-captions",)
 
 
@@ -79,7 +79,7 @@ class Picture:
 
     @property
     def tracks(self) -> list[Any]:
-        """The rows that have a curve: each optimiser's best rate, then Nero's default beside it."""
+        """The rows that have a curve: each optimizer's best rate, then Nero's default beside it."""
         return list(shown(self.rates).itertuples())
 
     @property
@@ -89,7 +89,7 @@ class Picture:
 
     @property
     def runs(self) -> DataFrame:
-        """Every run of the optimisers in the picture, also at the rates that are not the best."""
+        """Every run of the optimizers in the picture, also at the rates that are not the best."""
         return self.results.runs_of(self.rates)
 
     @property
@@ -100,7 +100,7 @@ class Picture:
 
     @property
     def has_rates(self) -> bool:
-        """Whether there is a panel of rates: any optimiser was run at several."""
+        """Whether there is a panel of rates: any optimizer was run at several."""
         return not self.by_step and bool((self.rates.num_rates > 1).any())
 
     @property
@@ -128,7 +128,7 @@ class Picture:
         return variant_look(track.optimizer, track.variant if compares else "")
 
     def legend_of(self, track: Any) -> str:
-        """Return what the legend says of a track: optimiser, rate, and runs that diverged."""
+        """Return what the legend says of a track: optimizer, rate, and runs that diverged."""
         text = f"{self.look_of(track).title}, lr {track.lr:g}"
         if not track.is_best:
             text += " (out of the box)"
@@ -142,7 +142,7 @@ class Picture:
 
 
 def shown(rates: DataFrame) -> DataFrame:
-    """Return the rows with the best rate of each optimiser and, if it is another, Nero's default."""
+    """Return the rows with the best rate of each optimizer and, if it is another, Nero's default."""
     lines = dict.fromkeys(rates.line)
     ranked = rates.assign(line=rates.line.map(list(lines).index))[rates.is_best | rates.is_default]
     return ranked.sort_values(["line", "is_best"], ascending=[True, False])

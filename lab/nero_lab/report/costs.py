@@ -29,13 +29,13 @@ _WIDTH, _ROW = 11.0, 0.3  # inches
 
 @dataclass(frozen=True)
 class Costs:
-    """The optimisers of one variant of a task, each at its best rate, and what they cost.
+    """The optimizers of one variant of a task, each at its best rate, and what they cost.
 
     Args:
         variant: of the task, or "".
         reference: whose last score is the target, or "" where the task has a target of its own.
         target: the score, in validation, up to which steps are counted.
-        table: one row for each optimiser: its name, mean ``score``, ``steps`` to the target, infinite if it
+        table: one row for each optimizer: its name, mean ``score``, ``steps`` to the target, infinite if it
             was not reached, ``seconds`` of all steps, NaN if they were not timed, and ``state_bytes``.
     """
 
@@ -59,7 +59,7 @@ class Costs:
 
 
 def costs(results: Results) -> Iterator[Costs]:
-    """Yield the costs of each variant with a target and enough optimisers to compare."""
+    """Yield the costs of each variant with a target and enough optimizers to compare."""
     metric = results.task.metric
     own_target = metric.target if results.scale == "paper" else None
     if results.task.name in TRANSFER:
@@ -94,7 +94,7 @@ def costs(results: Results) -> Iterator[Costs]:
 def draw(found: Costs, metric: Metric, path: Path) -> None:
     """Draw steps to the target, and the score against time, where measured, and bytes of state."""
     table = found.table
-    columns = {"seconds": "time of all steps (s)", "state_bytes": "bytes of the optimiser's state"}
+    columns = {"seconds": "time of all steps (s)", "state_bytes": "bytes of the optimizer's state"}
     columns = {name: label for name, label in columns.items() if (table[name] > 0).any()}
     bounds = limits.of_points(table.score, table.score, metric)
     with drawn_in_style():

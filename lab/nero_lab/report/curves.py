@@ -35,7 +35,7 @@ _MAX_MARKED = 6  # epochs; more need no dots
 
 @dataclass(frozen=True)
 class Curve:
-    """One optimiser in one panel.
+    """One optimizer in one panel.
 
     Args:
         label: what the legend says.

@@ -1,4 +1,4 @@
-"""Whether one optimiser is better than another: paired differences over the seeds that both have.
+"""Whether one optimizer is better than another: paired differences over the seeds that both have.
 
 The same seed gives both the same batches and the same first weights, so much of what chance does to one
 score it does to the other. A difference counts if the t-interval of its mean excludes zero.
@@ -59,7 +59,7 @@ def against(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Comparis
     """Compare two scores.
 
     With fewer than three shared seeds the mean difference alone decides, and shows no more than a leaning.
-    An optimiser of which every run diverged is worse than one of which none did. If only some did, that
+    An optimizer of which every run diverged is worse than one of which none did. If only some did, that
     may be chance, and the other seeds are those on which all went well: nothing is told.
     """
     diverged = [each.num_diverged / each.num_seeds for each in (rate, other)]

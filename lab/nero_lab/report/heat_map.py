@@ -1,4 +1,4 @@
-"""A map of rates: how far from the best each optimiser is, by task and learning rate."""
+"""A map of rates: how far from the best each optimizer is, by task and learning rate."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,9 +23,9 @@ _COLUMNS = 2
 
 
 def gaps(results: Mapping[str, Results]) -> DataFrame:
-    """Return for each task, optimiser and rate how much worse it is than the best of that task, in %.
+    """Return for each task, optimizer and rate how much worse it is than the best of that task, in %.
 
-    Runs of variants, tasks of sizes and optimisers of one or two tasks are left out. A rate of which
+    Runs of variants, tasks of sizes and optimizers of one or two tasks are left out. A rate of which
     some run diverged is infinitely worse.
     """
     frames = [
@@ -42,7 +42,7 @@ def gaps(results: Mapping[str, Results]) -> DataFrame:
 
 
 def draw(shown: DataFrame, path: Path) -> None:
-    """Draw what ``gaps`` returned, a panel for each optimiser."""
+    """Draw what ``gaps`` returned, a panel for each optimizer."""
     tasks, rates = list(shown.task.unique()), sorted(shown.lr.unique())
     found = shown.groupby("optimizer")
     tables = {name: own.pivot(index="task", columns="lr", values="gap") for name, own in found}
@@ -58,7 +58,7 @@ def draw_panels(
     worst: float = WORST,
     finish: Callable[[Axes, str], None] | None = None,
 ) -> None:
-    """Draw a panel for each optimiser, from tables of gaps by row and rate; ``finish`` adds to a panel.
+    """Draw a panel for each optimizer, from tables of gaps by row and rate; ``finish`` adds to a panel.
 
     All tables have the same rows.
     """

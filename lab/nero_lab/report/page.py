@@ -67,7 +67,7 @@ def to_html(text: str) -> str:
 
 
 def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:
-    """Return what differs from the paper in optimisers: to each difference, who has it."""
+    """Return what differs from the paper in optimizers: to each difference, who has it."""
     titles: dict[str, list[str]] = {}
     for name in optimizers:
         if name in OPTIMIZERS and (text := OPTIMIZERS[name].differences):
@@ -76,7 +76,7 @@ def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:
 
 
 def moved_rates(results: Results) -> list[dict[str, Any]]:
-    """Return the optimisers whose best rate is not a published one, although that was tried."""
+    """Return the optimizers whose best rate is not a published one, although that was tried."""
     moved = []
     for name, best in results.best(results.rates.optimizer.unique()).items():
         published = paper.scores(results.task.name, name).lr.unique()

@@ -18,7 +18,7 @@ TABLE = {
 
 
 def scores(task: str, optimizer: str | None = None) -> DataFrame:
-    """Return the scores that the paper gives on a task, of one optimiser if it is named."""
+    """Return the scores that the paper gives on a task, of one optimizer if it is named."""
     found = _read("scores.csv")
     found = found[found.task == task]
     return found if optimizer is None else found[found.optimizer == optimizer]
@@ -31,7 +31,7 @@ def curves(task: str, metric: str) -> DataFrame:
 
 
 def best_curves(task: str, metric: str) -> DataFrame:
-    """Return the authors' curves at the rate that they chose for each optimiser."""
+    """Return the authors' curves at the rate that they chose for each optimizer."""
     return curves(task, metric).query("num_seeds > 1")
 
 

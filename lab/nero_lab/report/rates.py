@@ -1,4 +1,4 @@
-"""The table of rates: one row for each optimiser at each learning rate, with its score over seeds.
+"""The table of rates: one row for each optimizer at each learning rate, with its score over seeds.
 
 A score is the value of the task's metric after the last epoch, as in the paper, or that on a test split if
 all runs have it; the best rate is always chosen by the former. A run that diverged has none; it counts as
@@ -20,13 +20,13 @@ _LINE = ["variant", "place", "optimizer"]  # what one line of a figure is
 
 
 def rates_table(runs: DataFrame) -> DataFrame:
-    """Group the runs of a task by variant, optimiser and learning rate, in the order of tables.
+    """Group the runs of a task by variant, optimizer and learning rate, in the order of tables.
 
     Columns: the ``values`` of runs that are done, one per seed, infinite if it diverged, their ``mean``,
     ``low``, ``high`` and ``badness`` (the mean, turned so that lower is better), ``badness_by_seed``,
     ``num_seeds``,
     ``num_diverged``; ``not_counted`` (how many runs failed or may still go on); median costs; whether
-    this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimiser the
+    this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimizer the
     number of rates with a score (``num_rates``) and which end of them the best is (``end_of_rates``).
     """
     costs = ("peak_memory_bytes", "optimizer_state_bytes")
@@ -58,7 +58,7 @@ def rates_table(runs: DataFrame) -> DataFrame:
 
 
 def _best_rate(line: DataFrame) -> float:
-    """Return the best rate of one optimiser: fewest runs that diverged, then the best mean of the others.
+    """Return the best rate of one optimizer: fewest runs that diverged, then the best mean of the others.
 
     As in the paper, rates are compared by the seeds that all of them have been run with, so that no rate
     is chosen for having been run once and with luck. The winner is compared once more, by all of its seeds,

@@ -59,24 +59,24 @@ class Results:
         return metric.tested or metric if self.is_tested else metric
 
     def step_seconds(self, variant: str) -> Mapping[str, float]:
-        """Return the time of a step by optimiser, for those that were timed on an idle machine."""
+        """Return the time of a step by optimizer, for those that were timed on an idle machine."""
         name = self.runs.task.iloc[0]  # the task itself has none in a report without the paper
         found = self.records.times.get((name, self.scale, variant))
         return found.seconds if found else {}
 
     @cached_property
     def rates(self) -> DataFrame:
-        """One row for each optimiser at each rate: see ``rates_table``."""
+        """One row for each optimizer at each rate: see ``rates_table``."""
         return rates_table(self.runs)
 
     def best(self, optimizers: Iterable[str], variant: str = "") -> dict[str, Rate]:
-        """Return the best rate of each optimiser, without those that were not run to the end."""
+        """Return the best rate of each optimizer, without those that were not run to the end."""
         found = self.rates[self.rates.is_best & (self.rates.variant == variant)]
         by_name = {rate.optimizer: rate for rate in found.itertuples() if rate.num_seeds}
         return {name: by_name[name] for name in optimizers if name in by_name}
 
     def rate(self, optimizer: str, lr: float, variant: str = "") -> Rate | None:
-        """Return an optimiser at a rate, if it was run to its end there."""
+        """Return an optimizer at a rate, if it was run to its end there."""
         where = (self.rates.optimizer == optimizer) & (self.rates.variant == variant)
         found = self.rates[where & (self.rates.lr == lr) & (self.rates.num_seeds > 0)]
         return next(found.itertuples(), None)
@@ -119,7 +119,7 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
 def collect(
     records: Records, tasks: Mapping[str, Task], scale: str | None = None
 ) -> dict[str, Results]:
-    """Return the results of each task, at the given scale or else that at which most optimisers ended.
+    """Return the results of each task, at the given scale or else that at which most optimizers ended.
 
     Raises:
         ConfigError: if there are two records of one run, or if runs that would be compared had different
@@ -167,7 +167,7 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
         "day": config.get("clock", {}).get("started", "")[:10],
         "status": record.status,
         "is_done": record.is_done,
-        # A run that could not even be set up tells nothing about its optimiser.
+        # A run that could not even be set up tells nothing about its optimizer.
         "has_begun": record.status != "failed" or "step" in end,
         "message": end.get("message", ""),
         "num_epochs": len(record.epochs),

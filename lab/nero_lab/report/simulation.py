@@ -13,7 +13,7 @@ NUM_TRIALS = 4000
 
 
 class ErrorRates(NamedTuple):
-    """Shares of claims that were decided, though no optimiser was better than another."""
+    """Shares of claims that were decided, though no optimizer was better than another."""
 
     held: float
     did_not_hold: float
@@ -21,13 +21,13 @@ class ErrorRates(NamedTuple):
 
 @cache
 def error_rates(*, num_seeds: int = 3, num_rates: int = 3, num_optimizers: int = 4) -> ErrorRates:
-    """Judge made-up scores of equal optimisers, each at the best of its rates.
+    """Judge made-up scores of equal optimizers, each at the best of its rates.
 
     What a seed does to all scores alike is left out: it is in no difference.
 
     Args:
-        num_seeds: seeds of every optimiser at every rate.
-        num_rates: rates of every optimiser, all equally good.
+        num_seeds: seeds of every optimizer at every rate.
+        num_rates: rates of every optimizer, all equally good.
         num_optimizers: the favourite among them.
     """
     generator = np.random.default_rng(0)

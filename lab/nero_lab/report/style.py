@@ -1,7 +1,7 @@
-"""How optimisers look and are called: one colour, line style and name each, all over the report.
+"""How optimizers look and are called: one colour, line style and name each, all over the report.
 
 Colours are of the Okabe-Ito palette, which colour-blind readers can tell apart, and darker or lighter
-neighbours of it for the variants of one optimiser, which dashes tell apart too.
+neighbours of it for the variants of one optimizer, which dashes tell apart too.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ Dashes = str | tuple[int, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Look:
-    """The look of one optimiser."""
+    """The look of one optimizer."""
 
     title: str
     colour: str
@@ -44,7 +44,7 @@ LOOKS: dict[str, Look] = {
     "nero-polar-rms": Look("Nero, polar, paper's norm", "#7a0012", _SHORT),
     "nero-rows-initial": Look("Nero, rows, initial norms", "#e0a070", _MIXED),
     "nero-polar-initial": Look("Nero, polar, initial norms", "#d4697a", _MIXED),
-    "nero-regularised": Look("Nero, regularised", "#a03a00", _SHORT),
+    "nero-regularized": Look("Nero, regularized", "#a03a00", _SHORT),
     "sgd": Look("SGD", "#0072b2"),
     "adam": Look("Adam", "#009e73"),
     "adam-momentum": Look("Adam with momentum", "#004d38", _LONG),
@@ -63,7 +63,7 @@ LOOKS: dict[str, Look] = {
 
 _LONG_LABEL = 36  # letters
 _SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
-# Of variants that one figure compares: they have one look each, whatever the optimiser.
+# Of variants that one figure compares: they have one look each, whatever the optimizer.
 _VARIANTS = {
     "sigma-1": Look("sigma = 1", "#0072b2"),
     "sigma-100": Look("sigma = 100", "#7b3fb5", _LONG),
@@ -79,7 +79,7 @@ def drawn_in_style() -> Iterator[None]:
 
 
 def look(optimizer: str) -> Look:
-    """Return the look of an optimiser; one of the user's own has a spare colour by its name."""
+    """Return the look of an optimizer; one of the user's own has a spare colour by its name."""
     spare = _SPARE[crc32(optimizer.encode()) % len(_SPARE)]
     return LOOKS.get(optimizer, Look(optimizer, spare, _SHORT))
 
@@ -94,7 +94,7 @@ def variant_look(optimizer: str, variant: str) -> Look:
 
 
 def order(optimizer: str) -> int:
-    """Return the place of an optimiser in tables and legends."""
+    """Return the place of an optimizer in tables and legends."""
     names = list(LOOKS)
     return names.index(optimizer) if optimizer in names else len(names)
 

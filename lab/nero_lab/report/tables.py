@@ -16,7 +16,7 @@ from nero_lab.report.style import look, variant_look
 from nero_lab.report.verdicts import Claim, Verdict
 
 MODERN_TASK = "shakespeare"
-"""What Nero is compared on with the optimisers of today."""
+"""What Nero is compared on with the optimizers of today."""
 
 
 def in_short(verdict: Verdict) -> str:
@@ -71,7 +71,7 @@ def final_table(results: Results) -> DataFrame:
                 results.step_seconds(rate.variant).get(rate.optimizer, math.nan)
             ),
             "peak memory": formatting.size(rate.peak_memory_bytes),
-            "optimiser's state": formatting.size(rate.optimizer_state_bytes),
+            "optimizer's state": formatting.size(rate.optimizer_state_bytes),
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
@@ -88,7 +88,7 @@ def all_rates_table(results: Results) -> DataFrame:
 def _score_cells(rate: Rate, is_default: bool = False) -> dict[str, str]:
     title = look(rate.optimizer).title + (f" ({rate.variant})" if rate.variant else "")
     return {
-        "optimiser": title + (" (out of the box)" if is_default else ""),
+        "optimizer": title + (" (out of the box)" if is_default else ""),
         "lr": f"{rate.lr:g}",
         "seeds": str(rate.num_seeds) + (f" (+{rate.not_counted})" if rate.not_counted else ""),
         "mean": formatting.mean(rate),
@@ -118,7 +118,7 @@ def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> 
 
 
 def published_text(task: Task, optimizer: str, table: str = "") -> str:
-    """Return what the paper gives for an optimiser in one table, or all, with its rate."""
+    """Return what the paper gives for an optimizer in one table, or all, with its rate."""
     found = [
         ("FID " if entry.metric == "FID" else "")
         + f"{entry.mean:.2f} ± {entry.spread:.2f} at lr {entry.lr:g}".replace("-", formatting.MINUS)
@@ -137,7 +137,7 @@ def published_text(task: Task, optimizer: str, table: str = "") -> str:
 
 
 def _last_points(task: Task) -> DataFrame:
-    """Return where the authors' curves end, by optimiser; none of those that compare variants."""
+    """Return where the authors' curves end, by optimizer; none of those that compare variants."""
     curves = best_curves(task.name, task.metric.name).query("variant == ''")
     return curves.groupby("optimizer").tail(1)
 
@@ -149,7 +149,7 @@ def _best_published(task: Task) -> str:
 
 
 def modern_table(results: Results) -> DataFrame:
-    """Compare Nero at its default with the optimisers of today, and itself, at their best rates."""
+    """Compare Nero at its default with the optimizers of today, and itself, at their best rates."""
     default = results.rate("nero", NERO_LR)
     rows = []
     for name, rival in results.best(("nero", *comparisons.MODERN_RIVALS)).items():

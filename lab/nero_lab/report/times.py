@@ -10,7 +10,7 @@ from nero_lab.report.lab import IDLE
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Median seconds of a step by optimiser, and where they were measured."""
+    """Median seconds of a step by optimizer, and where they were measured."""
 
     seconds: Mapping[str, float]
     where: str

@@ -1,4 +1,4 @@
-"""One rate over sizes and lengths: how far each rate is from the optimiser's own best, by variant."""
+"""One rate over sizes and lengths: how far each rate is from the optimizer's own best, by variant."""
 
 import math
 from pathlib import Path
@@ -19,10 +19,10 @@ _PRESETS = ("nero-rows", "nero-polar")
 
 
 def gaps(results: Results) -> DataFrame:
-    """Return how much worse each rate is than the best of its optimiser in the same variant, in %.
+    """Return how much worse each rate is than the best of its optimizer in the same variant, in %.
 
     The column ``is_one`` marks the rate that is held over all variants: of one of Nero's presets its own,
-    given the number of steps, and of any other optimiser the rate that was best without a variant.
+    given the number of steps, and of any other optimizer the rate that was best without a variant.
     """
     rates = results.rates[results.rates.num_seeds > 0]
     best = rates.groupby("line").badness.transform("min")
@@ -39,7 +39,7 @@ def gaps(results: Results) -> DataFrame:
 
 
 def table(results: Results) -> DataFrame:
-    """Return by variant what the one rate of each optimiser loses against its best rate there."""
+    """Return by variant what the one rate of each optimizer loses against its best rate there."""
     shown = gaps(results)
     optimizers = sorted(shown.optimizer.unique(), key=order)
     rows = []
@@ -53,7 +53,7 @@ def table(results: Results) -> DataFrame:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Draw a panel for each optimiser: variants below each other, rates beside each other."""
+    """Draw a panel for each optimizer: variants below each other, rates beside each other."""
     shown = gaps(results)
     if shown.empty:
         return

@@ -1,6 +1,6 @@
 """How a claim is tested by records: the rules, apart from the claims themselves.
 
-A difference counts as `differences` says. A claim that some optimiser is the best is *held* if it is
+A difference counts as `differences` says. A claim that some optimizer is the best is *held* if it is
 better than every other, *did not hold* if another is better than it, and *undecided* otherwise: if some
 are not told apart, if it leads but a rival was not run, or if the one that leads had more rates to choose
 from. Of several rivals, one is likelier to seem better by chance: their intervals are wider, so that in
@@ -105,7 +105,7 @@ def headline(verdicts: Iterable[Verdict]) -> str:
 
 
 def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], Verdict]:
-    """Return the test of the claim that one of several optimisers has the best score."""
+    """Return the test of the claim that one of several optimizers has the best score."""
 
     def test(results: Results) -> Verdict:
         ran = results.best(optimizers)
@@ -123,7 +123,7 @@ def pairs_of(favourite: str, ran: Mapping[str, Rate]) -> list[tuple[Rate, Rate]]
 
 
 def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Finding:
-    """Judge whether one optimiser has the best score of those that ran, each at its best rate."""
+    """Judge whether one optimizer has the best score of those that ran, each at its best rate."""
     pairs = pairs_of(favourite, ran)
     if not pairs:
         return "not tested"
@@ -135,7 +135,7 @@ def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Find
 
 
 def _compared(rate: Rate, other: Rate, rivals: Sized = (None,)) -> Comparison:
-    """Compare two optimisers; the first cannot win by more rates to choose from.
+    """Compare two optimizers; the first cannot win by more rates to choose from.
 
     Args:
         rate: the one that may be better.

@@ -1,4 +1,4 @@
-"""The experiment and the optimisers of a run, or why there can be none."""
+"""The experiment and the optimizers of a run, or why there can be none."""
 
 import random
 
@@ -12,7 +12,7 @@ from nero_lab.runner.config import MAX_SEED, RunConfig
 
 
 def build(config: RunConfig, setting: Setting) -> tuple[Experiment, dict[str, list[Optimizer]]]:
-    """Return the experiment of a run and the optimisers of each player; nothing is written.
+    """Return the experiment of a run and the optimizers of each player; nothing is written.
 
     Raises:
         ConfigError: if the options of the run leave nothing to train, or cannot be built.

@@ -21,13 +21,13 @@ MAX_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: a task, an optimiser and a seed, at a scale.
+    """One run: a task, an optimizer and a seed, at a scale.
 
     Args:
         task: name of a task, or ``package.module:TASK`` of one's own.
         scale: "paper", "cpu" or "smoke"; a task of one's own may have others.
-        optimizer: name of an optimiser, or ``package.module:function`` of one's own.
-        lr: learning rate; the task's published best rate, or the optimiser's default, if None.
+        optimizer: name of an optimizer, or ``package.module:function`` of one's own.
+        lr: learning rate; the task's published best rate, or the optimizer's default, if None.
         seed: of weights, batches and everything else random.
         variant: name of a variant of the task.
         options: changes to the options of the recipe, or to its batch_size, clip_norm, precision or
@@ -78,12 +78,12 @@ class RunConfig:
 
     @property
     def entry(self) -> Entry:
-        """How the optimiser is set up."""
+        """How the optimizer is set up."""
         return find_optimizer(self.optimizer)
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """The learning rates of a sweep of this optimiser on this task."""
+        """The learning rates of a sweep of this optimizer on this task."""
         return self.task_spec.grids.get(self.optimizer, self.entry.grid)
 
     @property

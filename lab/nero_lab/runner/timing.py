@@ -1,4 +1,4 @@
-"""What a step costs: optimisers take turns on one task, on a machine that does nothing else."""
+"""What a step costs: optimizers take turns on one task, on a machine that does nothing else."""
 
 import json
 import math
@@ -26,25 +26,25 @@ FILE_NAME = "times.json"
 IDLE = 0.05
 """The share of the machine that other processes may have taken while we timed."""
 
-WARM_UP = 2  # steps of each optimiser that are not counted
+WARM_UP = 2  # steps of each optimizer that are not counted
 
 
 def time_steps(
     configs: Sequence[RunConfig], data_dir: Path, *, num_rounds: int, max_load: float | None = None
 ) -> dict[str, Any]:
-    """Return the time of a step of each optimiser: quartiles in seconds, and where they were measured.
+    """Return the time of a step of each optimizer: quartiles in seconds, and where they were measured.
 
-    In each round every optimiser takes one step, so that what slows the machine slows all of them. On a
+    In each round every optimizer takes one step, so that what slows the machine slows all of them. On a
     CPU it is the time of this process that is counted.
 
     Args:
-        configs: one run of each optimiser, of one task.
+        configs: one run of each optimizer, of one task.
         data_dir: the folder of all data sets.
-        num_rounds: steps of each optimiser that are counted.
+        num_rounds: steps of each optimizer that are counted.
         max_load: the share of the machine that others may take meanwhile; by default `IDLE`.
 
     Raises:
-        ConfigError: if others took more than that, or if an optimiser diverged.
+        ConfigError: if others took more than that, or if an optimizer diverged.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loops = {config.optimizer: _loop(config, data_dir, device) for config in configs}
@@ -78,7 +78,7 @@ def write_times(times: dict[str, Any], folder: Path) -> Path:
     """Write what ``time_steps`` returned where the report looks for it, and return the file.
 
     Raises:
-        ConfigError: if there are times of further optimisers already: those of one file were in turns.
+        ConfigError: if there are times of further optimizers already: those of one file were in turns.
     """
     task, scale, changes = (str(times[key]) for key in ("task", "scale", "changes"))
     words = [in_file_name(changes)] if changes else []

@@ -1,4 +1,4 @@
-"""The runs of a sweep: every combination of optimiser, learning rate, seed and variant."""
+"""The runs of a sweep: every combination of optimizer, learning rate, seed and variant."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,8 +23,8 @@ def grid(
     Args:
         task: name of a task.
         scale: "paper", "cpu" or "smoke".
-        optimizers: names of optimisers.
-        lrs: rates for each; each optimiser's own grid if None.
+        optimizers: names of optimizers.
+        lrs: rates for each; each optimizer's own grid if None.
         num_seeds: seeds count from 0.
         variants: names of variants of the task; None is the task without one.
         options: changes to the options of the recipe.

@@ -18,7 +18,7 @@ Found = tuple[RunConfig, RunRecord | None]
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one optimiser at one rate: their scores over the seeds, and how they ended."""
+    """The runs of one optimizer at one rate: their scores over the seeds, and how they ended."""
 
     variant: str | None
     optimizer: str
@@ -62,9 +62,9 @@ def best(rows: Sequence[Row], *, higher_is_better: bool) -> Row | None:
 
 
 def print_table(found: Sequence[Found]) -> None:
-    """Print a row for each optimiser and rate, and mark the best rate of each optimiser."""
+    """Print a row for each optimizer and rate, and mark the best rate of each optimizer."""
     metric = found[0][0].task_spec.metric
-    table = Table("optimiser", box=None, header_style="bold")
+    table = Table("optimizer", box=None, header_style="bold")
     for title in ("lr", "mean", "lowest", "highest"):
         table.add_column(title, justify="right")
     table.add_column("runs")

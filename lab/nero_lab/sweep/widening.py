@@ -1,4 +1,4 @@
-"""Rates beyond the ends of a grid, where the best rate of an optimiser lies at one of them."""
+"""Rates beyond the ends of a grid, where the best rate of an optimizer lies at one of them."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ MAX_ADDED = 4
 
 
 def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
-    """Return the runs that a sweep should make next, if any: one more rate of some optimisers.
+    """Return the runs that a sweep should make next, if any: one more rate of some optimizers.
 
-    An optimiser whose best rate is the smallest or the largest of those tried gets one beyond it. When no
+    An optimizer whose best rate is the smallest or the largest of those tried gets one beyond it. When no
     best rate is an end any more, those with fewer rates than others get as many: the report lets nobody
     win who had more to choose from.
 
     Args:
         found: the runs so far, each with its record.
-        max_rates: rates that an optimiser may have in the end.
+        max_rates: rates that an optimizer may have in the end.
     """
     if not all(record and record.is_done for _, record in found):
         return []

@@ -1,4 +1,4 @@
-"""Figure 6 (bottom): a batch-normalised ResNet-18 on CIFAR-10."""
+"""Figure 6 (bottom): a batch-normalized ResNet-18 on CIFAR-10."""
 
 from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
 from nero_lab.experiments.cifar_classifiers import SCHEDULE, classify_cifar10

@@ -78,7 +78,7 @@ CIFAR_VGG11 = Task(
         "and 2), tuned over a finer grid, used 0.02 for both. Here SGD and Adam have as many "
         "rates around their published ones, where the paper tuned all four of the main table "
         "over powers of ten.",
-        "The paper gives neither batch size, augmentation, head nor initialisation. At paper scale we "
+        "The paper gives neither batch size, augmentation, head nor initialization. At paper scale we "
         "follow its authors' code: crops with a padding of 4, flips, rotations by up to 15 degrees, a "
         "head of 512-4096-4096-10 with dropout, no biases in convolutions, weights scaled by fan-out; "
         "batches are of 128.",

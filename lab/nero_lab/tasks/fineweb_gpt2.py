@@ -1,4 +1,4 @@
-"""GPT-2 on FineWeb, counted in steps: after the optimiser track of the NanoGPT speed-run."""
+"""GPT-2 on FineWeb, counted in steps: after the optimizer track of the NanoGPT speed-run."""
 
 import shutil
 import tempfile
@@ -156,12 +156,12 @@ FINEWEB_GPT2 = Task(
     },
     build=build,
     differences=(
-        "This experiment is not in the paper. It follows the optimiser track of the NanoGPT speed-run: "
+        "This experiment is not in the paper. It follows the optimizer track of the NanoGPT speed-run: "
         "FineWeb's tokens in the order of their shards, 524,288 of them per step, and steps until the loss "
         "on the first 10,485,760 tokens of the validation shards is 3.28.",
         "The network is not that of the track, so numbers of steps do not compare with its table. Ours has "
         "the shape of GPT-2 124M, with learned positions, LayerNorm and GELU, but no biases, and a head of "
-        "its own weights: 163 million in all. The track's has rotary positions, normalised queries and "
+        "its own weights: 163 million in all. The track's has rotary positions, normalized queries and "
         "keys, squared ReLUs and biases.",
         "Token shards must be fetched by hand and laid out as "
         "<data-dir>/fineweb/fineweb_{train,val}_*.bin: 5.3 billion tokens for 10,000 steps.",

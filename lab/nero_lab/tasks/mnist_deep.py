@@ -48,8 +48,8 @@ MNIST_DEEP = Task(
     },
     paper_parameters=60_936_410,
     differences=(
-        "Every optimiser starts from weights drawn from N(0, 1/fan_in) and biases of zero, which is "
-        "He initialisation for a scaled ReLU. The authors' code has the smaller default of torch's "
+        "Every optimizer starts from weights drawn from N(0, 1/fan_in) and biases of zero, which is "
+        "He initialization for a scaled ReLU. The authors' code has the smaller default of torch's "
         "nn.Linear, which is the variant torch-init, and beta1 = 0.9 for Adam and LAMB, where ours is 0. "
         "The published rates belong to their setting, not to ours.",
         "The rate falls by a tenth after every epoch, as in the paper. Over the paper's 50 epochs it "

@@ -61,8 +61,8 @@ PONG = Task(
     grids=PAPER_GRIDS,
     differences=(
         "Stable-Baselines3 computes PPO, with the settings of the repository that the paper followed.",
-        "That repository clips the change of the value and normalises advantages over a round; "
-        "Stable-Baselines3 does not clip values and normalises over a mini-batch.",
+        "That repository clips the change of the value and normalizes advantages over a round; "
+        "Stable-Baselines3 does not clip values and normalizes over a mini-batch.",
         "The reward is the mean of the last 100 episodes of training, as reports of PPO have it; the paper "
         "does not say over how many it averaged.",
         "5 million steps are those of the agent, of four frames each, as that repository counts them.",

@@ -132,7 +132,7 @@ WIKITEXT2 = Task(
         "The paper does not describe the model; sizes and dropout are those of its authors' code: no "
         "layer norm, embedding and decoder untied.",
         "At paper scale the norm of the gradient is clipped at 0.25 for SGD only, as in the authors' code. "
-        "The shortened recipe clips it for every optimiser, which helps Nero: on a proxy of 100,000 "
+        "The shortened recipe clips it for every optimizer, which helps Nero: on a proxy of 100,000 "
         "tokens and 4 epochs, with one seed, its perplexity is 731.8 with clipping and 817.4 without.",
         "The shortened recipe trains for 4 epochs and multiplies matrices in bfloat16.",
     ),

@@ -26,7 +26,7 @@ def check_mapping(state_dict: Any) -> None:
 
 
 def check_state_dict(state_dict: Any) -> None:
-    """Raise unless this is what ``state_dict()`` of an optimiser returns."""
+    """Raise unless this is what ``state_dict()`` of an optimizer returns."""
     check_mapping(state_dict)
     for key in ("param_groups", "state"):
         if key not in state_dict:

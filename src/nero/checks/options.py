@@ -12,7 +12,7 @@ from nero.layout.groups import override_pairs
 def refuse_unknown(
     unknown: Mapping[str, Any], options: Iterable[str], hints: Mapping[str, str], optimizer: str
 ) -> None:
-    """Raise if there are options that the optimiser does not have, and say what serves instead."""
+    """Raise if there are options that the optimizer does not have, and say what serves instead."""
     for name in unknown:
         near = difflib.get_close_matches(name, [*options], n=1)
         hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
@@ -21,7 +21,7 @@ def refuse_unknown(
 
 
 def check_overrides(overrides: Overrides, options: Mapping[str, Any]) -> None:
-    """Raise if an override sets an option that the optimiser does not have."""
+    """Raise if an override sets an option that the optimizer does not have."""
     for pattern, chosen in override_pairs(overrides):
         unknown = sorted(set(chosen) - set(options))
         if unknown:
@@ -32,7 +32,7 @@ def check_overrides(overrides: Overrides, options: Mapping[str, Any]) -> None:
 
 
 def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
-    """Warn of options in a param group that were meant for another optimiser."""
+    """Warn of options in a param group that were meant for another optimizer."""
     for name in hints.keys() & group.keys():
         warn_user(f"{name} in a param group has no effect: {hints[name]}")
 

@@ -80,7 +80,7 @@ def warn_no_storage(name: str) -> None:
     """Warn that a parameter without storage is not being trained."""
     warn_user(
         f"{name} is still on the meta device, so this step cannot train it; if the model has been "
-        "materialised since (to_empty makes new parameters), build the optimizer anew"
+        "materialized since (to_empty makes new parameters), build the optimizer anew"
     )
 
 

@@ -1,4 +1,4 @@
-"""The optimisers: thin shells that hold state and hand each step to a backend."""
+"""The optimizers: thin shells that hold state and hand each step to a backend."""
 
 from nero.core.directions import register_direction
 from nero.optim.balanced import Balanced

@@ -1,4 +1,4 @@
-"""Give the constraints of balanced networks to any torch optimiser."""
+"""Give the constraints of balanced networks to any torch optimizer."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,7 +25,7 @@ from nero.projection import project_held_, project_param_
 
 
 class _Delegated:
-    """An attribute that lives in the wrapped optimiser."""
+    """An attribute that lives in the wrapped optimizer."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -41,14 +41,14 @@ class _Delegated:
 
 
 class Balanced(Optimizer):
-    """Wrap a torch optimiser so that each of its steps ends on the constraint.
+    """Wrap a torch optimizer so that each of its steps ends on the constraint.
 
-    The wrapped optimiser does its own step; hooks of that step project what it changed. State, param
-    groups, schedulers and checkpoints are the wrapped optimiser's own, so its checkpoints load with and
+    The wrapped optimizer does its own step; hooks of that step project what it changed. State, param
+    groups, schedulers and checkpoints are the wrapped optimizer's own, so its checkpoints load with and
     without ``Balanced``.
 
     Args:
-        optimizer: any torch optimiser. Neurons come from its param groups if they were made by
+        optimizer: any torch optimizer. Neurons come from its param groups if they were made by
             [`param_groups`][nero.param_groups], otherwise from shapes, with a warning.
         constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
             the first step, and a zero neuron the norm that its first step gives it. By default balanced,
@@ -70,7 +70,7 @@ class Balanced(Optimizer):
     param_groups = _Delegated()
     state = _Delegated()
     defaults = _Delegated()
-    # GradScaler hands these to optimisers that unscale their gradients themselves.
+    # GradScaler hands these to optimizers that unscale their gradients themselves.
     grad_scale = _Delegated()
     found_inf = _Delegated()
 
@@ -87,7 +87,7 @@ class Balanced(Optimizer):
             )
         if getattr(optimizer, "_is_balanced", False):
             raise ValueError("this optimizer is wrapped by another Balanced already: use that one")
-        # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimiser's.
+        # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimizer's.
         self.optimizer = optimizer
         self._chosen = None if constraint is None else as_constraint(constraint)
         _check_groups(optimizer.param_groups)
@@ -97,7 +97,7 @@ class Balanced(Optimizer):
         self._project_groups(optimizer.param_groups)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Let the wrapped optimiser step, then project."""
+        """Let the wrapped optimizer step, then project."""
         return self.optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -105,7 +105,7 @@ class Balanced(Optimizer):
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimiser's state, with constraints as plain values."""
+        """Return the wrapped optimizer's state, with constraints as plain values."""
         self._shapes.check(self.param_groups, self.state)
         packed = self.optimizer.state_dict()
         for group in packed["param_groups"]:
@@ -114,10 +114,10 @@ class Balanced(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimiser's state; weights are not projected.
+        """Load the wrapped optimizer's state; weights are not projected.
 
         The layout comes from the model that is being trained, and so does the constraint of a group where
-        the checkpoint has none: it may be one of the wrapped optimiser alone.
+        the checkpoint has none: it may be one of the wrapped optimizer alone.
         """
         self._shapes.check(self.param_groups, self.state)
         check_state_dict(state_dict)
@@ -142,7 +142,7 @@ class Balanced(Optimizer):
         self._project_groups(self.param_groups[-1:])
 
     def __getattr__(self, name: str) -> Any:
-        # Hooks, and whatever else a class of optimisers has, live in the wrapped one.
+        # Hooks, and whatever else a class of optimizers has, live in the wrapped one.
         if name == "optimizer":
             raise AttributeError(name)
         return getattr(self.optimizer, name)
@@ -225,7 +225,7 @@ class Balanced(Optimizer):
             self._watch.after_step()
 
 
-# What a checkpoint of the wrapped optimiser alone does not have.
+# What a checkpoint of the wrapped optimizer alone does not have.
 _OWN = (*LAYOUT_KEYS, "constraint")
 
 

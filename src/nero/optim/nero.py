@@ -51,8 +51,8 @@ class Nero(RelativeOptimizer):
     with Adam's bias correction of $\bar g$. Biases, gains and whatever else has no fan-in step by
     $\eta\,\sigma_b/\bar g_b\cdot g_b$, where $\sigma_b$ is their initial scale.
 
-    Construction projects the weights onto the constraint, so build the optimiser after the weights
-    are initialised, and see ``constraint`` for pretrained ones.
+    Construction projects the weights onto the constraint, so build the optimizer after the weights
+    are initialized, and see ``constraint`` for pretrained ones.
 
     Args:
         params: a model, whose modules tell what its neurons are, or ``model.parameters()``, which leads to
@@ -93,7 +93,7 @@ class Nero(RelativeOptimizer):
             parameters are sharded, all ranks raise or none, by one small all-reduce per process group and
             step. Parameters that are not sharded are assumed to have equal gradients on all ranks, as DDP
             leaves them.
-        maximize: maximise the objective instead of minimising it.
+        maximize: maximize the objective instead of minimizing it.
         stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
             nearest, which at small ``lr`` loses most of an update.
         seed: seed of all stochastic rounding; a resumed run continues it.

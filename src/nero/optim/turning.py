@@ -48,7 +48,7 @@ class Turning(Rule):
             raise ValueError(
                 f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: Nero "
                 "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
-                "regularise, see gain_penalty"
+                "regularize, see gain_penalty"
             )
         return Hyper.read(group)
 

@@ -2,7 +2,7 @@
 # (numba compiles this file by its own rules, which type checkers do not know.)
 """The physical limit: a loop that reads w and g and writes w, and does nothing else.
 
-Three memory streams are the least that any optimiser moves which touches every weight. It is driven as our
+Three memory streams are the least that any optimizer moves which touches every weight. It is driven as our
 own CPU kernel is: a serial kernel without the GIL, on one slice of the elements per thread.
 """
 
@@ -62,7 +62,7 @@ def slices(lengths: list[int], num_threads: int) -> list[list[tuple[int, int, in
 
 
 class Bare(Optimizer):
-    """The bare loop over contiguous float32 parameters, as an optimiser that keeps no state."""
+    """The bare loop over contiguous float32 parameters, as an optimizer that keeps no state."""
 
     def __init__(self, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(params, {})
@@ -74,7 +74,7 @@ class Bare(Optimizer):
 
     def step(self, closure: None = None) -> None:
         """Let every thread do its slice."""
-        # Gradients move between steps, so addresses are collected at each, as an optimiser must.
+        # Gradients move between steps, so addresses are collected at each, as an optimizer must.
         weights = np.array([p.data_ptr() for p in self._params], dtype=np.int64)
         grads = np.array([p.grad.data_ptr() for p in self._params], dtype=np.int64)
         tables = [

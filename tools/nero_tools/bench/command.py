@@ -1,7 +1,7 @@
 """Time a whole step of Nero against torch's fused SGD and AdamW, on the parameters of well-known models.
 
 On a GPU, also against Muon, with the self-test of the kernel and what its machine code predicts.
-Optimisers take turns on the same weights; steps that other load disturbed are left out. Leave the machine
+Optimizers take turns on the same weights; steps that other load disturbed are left out. Leave the machine
 alone meanwhile.
 """
 
@@ -132,7 +132,7 @@ def table(result: ModelResult) -> str:
     """Return one model's table, fit for a terminal or a mail."""
     steps = result.optimizers
     references = [r for r in REFERENCES if any(r in step.ratios for step in steps.values())]
-    header = ["optimiser", "ms", "quartiles", *(f"x {r}" for r in references), "GB/s"]
+    header = ["optimizer", "ms", "quartiles", *(f"x {r}" for r in references), "GB/s"]
     rows = [[*header, "state", "temporary", "left out"]]
     rows += [_row(name, s, references, result.parameter_bytes) for name, s in steps.items()]
     threads = f"{result.threads} thread{'s' * (result.threads > 1)}"

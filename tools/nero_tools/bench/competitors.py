@@ -1,4 +1,4 @@
-"""What is compared: each competitor builds its optimisers on a model that all of them share.
+"""What is compared: each competitor builds its optimizers on a model that all of them share.
 
 `madam` is that of ``nero.baselines``: pytorch_optimizer 4.1 has none.
 """
@@ -19,14 +19,14 @@ from nero_tools.optimizers import Build, muon
 # Ratios to these are given, where they take part.
 REFERENCES = ("sgd-fused", "adamw-fused", "bare")
 
-# Rates large enough to move every bfloat16 weight of the workload at every step, so that an optimiser that
+# Rates large enough to move every bfloat16 weight of the workload at every step, so that an optimizer that
 # leaves weights alone is noticed, and small enough for a hundred steps along one gradient.
 SGD_LR, ADAM_LR = 0.1, 1e-3
 
 
 @dataclass(frozen=True)
 class Competitor:
-    """How to build the optimisers, and the memory to set aside for them, in copies of the parameters."""
+    """How to build the optimizers, and the memory to set aside for them, in copies of the parameters."""
 
     build: Build
     state_copies: float = 0.0

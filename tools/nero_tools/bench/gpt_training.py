@@ -34,7 +34,7 @@ def random_tokens(model: nn.Module, batch: int, length: int) -> Tensor:
 
 
 def train_once(model: nn.Module, tokens: Tensor, step: Callable[[], object]) -> tuple[float, float]:
-    """Train on one batch; return the seconds of the gradient and of the optimiser's step."""
+    """Train on one batch; return the seconds of the gradient and of the optimizer's step."""
     start = time.perf_counter()
     model.zero_grad()
     logits = model(tokens[:, :-1])

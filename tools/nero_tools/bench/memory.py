@@ -1,4 +1,4 @@
-"""How much memory there is, how much a step borrows, and which optimisers fit together."""
+"""How much memory there is, how much a step borrows, and which optimizers fit together."""
 
 import itertools
 import os

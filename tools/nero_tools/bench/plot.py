@@ -14,7 +14,7 @@ _OURS, _OTHERS = "#3f51b5", "#b0b6c3"
 
 
 def save_chart(results: Sequence[ModelResult], path: str | Path) -> None:
-    """Draw the median time of every optimiser, with quartiles: one panel for each model and thread count.
+    """Draw the median time of every optimizer, with quartiles: one panel for each model and thread count.
 
     Bars start at zero, so that lengths compare. Those beyond `CUT` times the reference are cut off and
     hatched, since Muon would leave nothing of the others.

@@ -1,4 +1,4 @@
-"""Measures one model: builds it, lets the competitors take turns, and summarises what the clock said."""
+"""Measures one model: builds it, lets the competitors take turns, and summarizes what the clock said."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

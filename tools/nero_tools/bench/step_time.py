@@ -1,4 +1,4 @@
-"""Time one optimiser step: ``python -m nero_tools.bench.step_time --help``."""
+"""Time one optimizer step: ``python -m nero_tools.bench.step_time --help``."""
 
 import argparse
 import os
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         type=lambda text: [name for name in text.split(",") if name],
         default="nero,nero-plain,adamw-fused",
         metavar="NAME,...",
-        help="optimisers whose peak process size in a step is measured; '' for none (%(default)s)",
+        help="optimizers whose peak process size in a step is measured; '' for none (%(default)s)",
     )
     parser.add_argument(
         "--no-latency", dest="latency", action="store_false", help="do not time first steps"

@@ -4,7 +4,7 @@ A machine's speed drifts by more than the differences we look for. So every step
 order that rotates and reverses, and steps are compared within a round: the median over rounds of the
 ratio, not the ratio of two medians.
 
-Contention flatters optimisers that make a single call (an OpenMP barrier that waits for a busy core costs
+Contention flatters optimizers that make a single call (an OpenMP barrier that waits for a busy core costs
 8 ms, and fused SGD has one per tensor), so disturbed samples are not noise that a median would absorb.
 Three signs betray them:
 

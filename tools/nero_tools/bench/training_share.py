@@ -1,8 +1,8 @@
-"""The optimiser's share of a whole training step of a GPT.
+"""The optimizer's share of a whole training step of a GPT.
 
     python -m nero_tools.bench.training_share --help
 
-A faster optimiser saves at most this. It is also the honest setting: the step follows a backward pass,
+A faster optimizer saves at most this. It is also the honest setting: the step follows a backward pass,
 whose OpenMP threads still spin and whose gradients are new.
 """
 
@@ -32,7 +32,7 @@ DEFAULT_OPTIMIZERS = "nero,adamw-fused,adamw-foreach,nero-plain"
 
 @dataclass
 class Times:
-    """Milliseconds of every training step with one optimiser, by part."""
+    """Milliseconds of every training step with one optimizer, by part."""
 
     gradient_ms: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Times:
 
     @property
     def share(self) -> Spread | None:
-        """The optimiser's part of a whole step."""
+        """The optimizer's part of a whole step."""
         pairs = zip(self.gradient_ms, self.step_ms, strict=True)
         return spread([step / (gradient + step) for gradient, step in pairs])
 
@@ -54,7 +54,7 @@ def train(
     rounds: int,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Times]:
-    """Let optimisers take turns at training one model, on random tokens."""
+    """Let optimizers take turns at training one model, on random tokens."""
     steps = {name: step_all(COMPETITORS[name].build(model)) for name in names}
 
     def run(num: int) -> dict[str, tuple[float, float]]:
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rows(times: dict[str, Times]) -> list[list[str]]:
-    rows = [["optimiser", "gradient ms", "step ms", "share of the step", "quartiles", "left out"]]
+    rows = [["optimizer", "gradient ms", "step ms", "share of the step", "quartiles", "left out"]]
     for name, each in times.items():
         gradient, step, share = spread(each.gradient_ms), spread(each.step_ms), each.share
         left_out = f"{each.num_disturbed}/{each.num_disturbed + len(each.step_ms)}"

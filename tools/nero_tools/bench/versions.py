@@ -4,7 +4,7 @@
 
 Each version has a process of its own, which waits while the other steps. Every round both take ``--steps``
 steps, in an order that alternates; the ratio is taken within a round, and its median is reported.
-``--construct`` times building the optimiser instead. With
+``--construct`` times building the optimizer instead. With
 ``--ranks 2`` each version has two processes that share the neurons of a model cut by tensor parallelism.
 """
 

@@ -12,7 +12,7 @@ class Workload:
 
     All competitors step the same tensors: copies of a model lie elsewhere in memory, and large ones do not
     all fit. The gradients move by a cache line before every step, as those of a real training loop do
-    after ``zero_grad()``, so that an optimiser which remembers their addresses pays for it here too.
+    after ``zero_grad()``, so that an optimizer which remembers their addresses pays for it here too.
     """
 
     def __init__(self, model: nn.Module, *, dtype: torch.dtype, device: str) -> None:

@@ -1,5 +1,5 @@
-"""Memory and communication of an optimiser step at any scale, simulated: ``nero plan``.
+"""Memory and communication of an optimizer step at any scale, simulated: ``nero plan``.
 
-A model on the meta device is cut among the ranks of a process group that sends nothing, and every optimiser
+A model on the meta device is cut among the ranks of a process group that sends nothing, and every optimizer
 takes a real step there. All figures are counted from what that step does; none comes from a formula.
 """

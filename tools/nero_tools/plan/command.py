@@ -1,6 +1,6 @@
 """Cut a model among any number of ranks, without the ranks and without memory for its weights.
 
-Counted on rank 0 are the bytes of optimiser state, and the collectives that one step issues with the sizes
+Counted on rank 0 are the bytes of optimizer state, and the collectives that one step issues with the sizes
 of the tensors that they add up or gather.
 """
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 def table(plan: Plan) -> str:
     """Return one mesh's table, fit for a terminal or a mail."""
-    rows = [["optimiser", "state/rank", "collectives/step", "bytes/step", "kinds"]]
+    rows = [["optimizer", "state/rank", "collectives/step", "bytes/step", "kinds"]]
     for name, cost in plan.costs.items():
         kinds = ", ".join(f"{num:,} {kind}" for kind, num in cost.collectives.items())
         state, sent = human_bytes(cost.state_bytes), human_bytes(cost.communicated_bytes)

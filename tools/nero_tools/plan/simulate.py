@@ -1,4 +1,4 @@
-"""One optimiser step on a cluster that is not there."""
+"""One optimizer step on a cluster that is not there."""
 
 import contextlib
 import copy
@@ -47,7 +47,7 @@ _NOT_SENDING = {"wait_tensor", "_wrap_tensor_autograd"}
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one optimiser holds, and what one step of it sends, on rank 0."""
+    """What one optimizer holds, and what one step of it sends, on rank 0."""
 
     state_bytes: int
     num_collectives: int
@@ -60,7 +60,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every optimiser costs on one mesh."""
+    """What every optimizer costs on one mesh."""
 
     model: str
     ranks: Ranks
@@ -69,7 +69,7 @@ class Plan:
     """On rank 0."""
     costs: dict[str, StepCost] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Optimisers that cannot take a step on this mesh, and why."""
+    """Optimizers that cannot take a step on this mesh, and why."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what becomes JSON."""
@@ -88,7 +88,7 @@ def plan(
     """Count what a step costs on every rank, without the ranks and without memory for the weights.
 
     The model is cut among ``ranks`` on the meta device, in a process group of torch's that sends nothing,
-    and every optimiser takes one whole step on what rank 0 holds. One that cannot take a step on this mesh,
+    and every optimizer takes one whole step on what rank 0 holds. One that cannot take a step on this mesh,
     such as torch's Muon with more ranks than rows, is left out, and ``left_out`` says why.
 
     Args:

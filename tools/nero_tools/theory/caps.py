@@ -20,7 +20,7 @@ def log_cap_measure(angle_rad: float, *, sphere_dim: int) -> float:
       = \ln \tfrac{1}{2} I_{\sin^2 \alpha} \bigl( \tfrac{p}{2}, \tfrac{1}{2} \bigr)
     $$
 
-    where I is the regularised incomplete beta function. Beyond a right angle, the cap is all but the
+    where I is the regularized incomplete beta function. Beyond a right angle, the cap is all but the
     opposite one.
 
     Args:

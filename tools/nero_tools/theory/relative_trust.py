@@ -180,11 +180,11 @@ def relative_trust(
 def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return what ``optimizer.step()`` would add to each parameter, without taking the step.
 
-    A copy of the model and the optimiser takes it. Their gradients must be there already, so optimisers
+    A copy of the model and the optimizer takes it. Their gradients must be there already, so optimizers
     that need a closure, such as LBFGS, propose nothing.
 
     Returns:
-        The step of every parameter that the optimiser would change, by name, in float64.
+        The step of every parameter that the optimizer would change, by name, in float64.
 
     Example:
         >>> from nero_tools.theory import proposed_update
@@ -204,7 +204,7 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
         raise ValueError(
             "the optimizer has no parameters of this model: pass the model that it was built for"
         )
-    # Copied together, so that the second optimiser holds the parameters of the second model.
+    # Copied together, so that the second optimizer holds the parameters of the second model.
     other_model, other_optimizer = copy.deepcopy((model, optimizer))
     others = dict(other_model.named_parameters())
     for name, param in params.items():

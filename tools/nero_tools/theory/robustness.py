@@ -76,9 +76,9 @@ def search_robustness(
         num_starts: random rotations from which to start, for each angle and each of those margins.
         num_targets: samples whose margins are lowered one by one, beside the smallest of all.
         num_steps: steps from each start.
-        constraint: as given to the optimiser. Where it centres neurons, they are turned within the
+        constraint: as given to the optimizer. Where it centres neurons, they are turned within the
             balanced ones.
-        overrides: as given to the optimiser.
+        overrides: as given to the optimizer.
         seed: of the random rotations.
 
     Returns:

@@ -121,8 +121,8 @@ def weight_space(
 
     Args:
         model: the model, also on the meta device; only shapes are read.
-        constraint: as given to the optimiser.
-        overrides: as given to the optimiser.
+        constraint: as given to the optimizer.
+        overrides: as given to the optimizer.
 
     Raises:
         ValueError: if no parameter has a sphere.

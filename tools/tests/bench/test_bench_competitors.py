@@ -1,4 +1,4 @@
-"""Does every optimiser do the work that it is timed for?"""
+"""Does every optimizer do the work that it is timed for?"""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_every_competitor_steps_the_whole_model(name, dtype):
     assert copies < competitor.state_copies + 0.2
 
 
-def test_an_optimiser_that_leaves_weights_alone_is_no_reference():
+def test_an_optimizer_that_leaves_weights_alone_is_no_reference():
     idle = Competitor(lambda model: [torch.optim.SGD(model.parameters(), lr=0)])
     chosen = {"sgd-fused": idle, "adamw-fused": COMPETITORS["adamw-fused"]}
     result = measure_model("mlp-tiny", MODELS["mlp-tiny"], chosen, QUICK)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nero.core.arguments import kind_of
+from nero.core.presets import as_text
 from nero.core.spec import StateSpec
 from nero.core.sphere import as_constraint
 from nero.core.warn import warn_user
@@ -132,8 +133,8 @@ def warn_of_lost_options(
             key for key in first.keys() - {*ignored} if first[key] != owners[name].get(key)
         )
         if lost:
-            was = ", ".join(f"{key}={owners[name].get(key)!r}" for key in lost)
-            now = ", ".join(f"{key}={first[key]!r}" for key in lost)
+            was = as_text({key: owners[name].get(key) for key in lost})
+            now = as_text({key: first[key] for key in lost})
             warn_user(
                 f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
                 f"and goes on with its {now}; build the optimizer as it was built then, with "

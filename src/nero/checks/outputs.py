@@ -7,7 +7,7 @@ from torch import nn
 
 from nero.checks.names import named_params
 from nero.core.neurons import LayoutWarning, Neurons, neurons_from_options
-from nero.core.presets import find_preset
+from nero.core.presets import find_preset, warn_of_no_outputs
 from nero.core.warn import warn_user
 from nero.layout.arrival import known_marks
 
@@ -18,11 +18,9 @@ def warn_without_outputs(groups: Sequence[Mapping[str, Any]], preset: str) -> No
     layers = [group for group in groups if group["role"] in (None, "neuron")]
     is_known = any(of_outputs.items() <= group.items() for group in layers)
     if layers and not is_known:
-        told = ", ".join(f"{key}={value!r}" for key, value in of_outputs.items())
-        warn_user(
-            f"no output layer is known, which preset={preset!r} would give {told}; "
+        warn_of_no_outputs(
+            preset,
             "pass the model, call nero.annotate(model) before, or set it in a group of its own",
-            LayoutWarning,
         )
 
 

@@ -5,8 +5,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from nero.core.arguments import whole_number
+from nero.core.neurons import LayoutWarning
 from nero.core.spec import Hyper, learning_rate
 from nero.core.sphere import Sphere
+from nero.core.warn import warn_user
 
 PresetName: TypeAlias = Literal["paper", "rows", "polar"]
 CHOSEN = "chosen"
@@ -153,3 +155,23 @@ def read_rate(preset: str, lr: Any, num_steps: Any) -> Any:
     if lr is not None:
         return learning_rate("lr", lr)
     return None if num_steps is None or defaults.num_steps is None else by_length
+
+
+def as_text(options: Mapping[str, Any]) -> str:
+    """Return options as they are passed.
+
+    Example:
+        >>> from nero.core.presets import as_text
+        >>> as_text({"beta": 0.95, "norm": "peak"})
+        "beta=0.95, norm='peak'"
+    """
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def warn_of_no_outputs(preset: str, advice: str) -> None:
+    """Warn that no output layer is known, and say which options of the preset are lost."""
+    lost = as_text(find_preset(preset).of_outputs)
+    warn_user(
+        f"no output layer is known, which preset={preset!r} would give {lost}; {advice}",
+        LayoutWarning,
+    )

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from nero.core.neurons import LayoutWarning, Neurons
-from nero.core.presets import PresetName, find_preset, resolve_options
+from nero.core.neurons import Neurons
+from nero.core.presets import PresetName, find_preset, resolve_options, warn_of_no_outputs
 from nero.core.spec import (
     Hyper,
     Norm,
@@ -248,15 +248,12 @@ def _read(reader: Callable[[str, Any], Any], name: str, value: Any) -> Any:
 def _warn_without_outputs(
     preset: str, given: dict[str, Any], plan: dict[str, tuple[Neurons, Hyper]]
 ) -> None:
-    defaults = find_preset(preset)
     layers = [path for path, (neurons, _) in plan.items() if neurons.role == "neuron"]
     chosen = [name for name, value in given.items() if value is not None]
-    if layers and defaults.marks_outputs(chosen):
-        options = ", ".join(f"{key}={value!r}" for key, value in defaults.of_outputs.items())
-        warn_user(
-            f"no output layer is known, which preset={preset!r} would give {options}; pass its path, such "
-            f"as outputs=[{layers[-1]!r}], or outputs=[] if there is none",
-            LayoutWarning,
+    if layers and find_preset(preset).marks_outputs(chosen):
+        warn_of_no_outputs(
+            preset,
+            f"pass its path, such as outputs=[{layers[-1]!r}], or outputs=[] if there is none",
         )
 
 

@@ -228,7 +228,7 @@ def broken_kernels(old, new):
 # What is edited in the kernels, and the case that the warning names first.
 BROKEN = {
     "wrong sign": ("q = -rate / tl", "q = rate / tl", "a usual element"),
-    "missing mean": ("(sw - k * sg) * part, 0.0)", "sw * part, 0.0)", "a usual row"),
+    "missing mean": ("(sw - k * sg) * inverse_fan_in, 0.0)", "sw * inverse_fan_in, 0.0)", "a usual row"),
     "wrong norm": ("ww - 2 * kwg + kkgg", "ww - kwg + kkgg", "a usual row"),
     "no skip": ("is_finite = is_finite & _is_finite(average)", "is_finite = mask", "a gradient with NaN"),
     "zero gradients move": ("moves = (gg != 0)", "moves = (gg == gg)", "a gradient of zero"),

@@ -9,16 +9,7 @@ only needs its effect, in `nero.core.rule` and the kernels.
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -38,7 +29,6 @@ Norm: TypeAlias = Literal["rms", "peak"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
 PROPAGATE, PEAK = NONFINITE.index("propagate"), NORMS.index("peak")
 _RATES = "lr must be finite and at least 0"
-_T = TypeVar("_T")
 
 
 # --- readers: each takes an option's name and value, and returns the value or raises ---
@@ -126,24 +116,27 @@ def sphere(name: str, value: Any) -> Sphere:
 
 def nonfinite_rule(name: str, value: Nonfinite) -> Nonfinite:
     """Read how to treat neurons that are not finite."""
-    return _one_of(name, value, NONFINITE)
+    _check_choice(name, value, NONFINITE)
+    return value
 
 
 def norm_name(name: str, value: Norm) -> Norm:
     """Read the running norm of past gradients."""
-    return _one_of(name, value, NORMS)
+    _check_choice(name, value, NORMS)
+    return value
 
 
 def momentum_dtype_name(name: str, value: MomentumDtype | torch.dtype) -> MomentumDtype:
     """Read the dtype of momentum buffers, or its name."""
     text = dtype_name(value) if isinstance(value, torch.dtype) else value
-    return _one_of(name, text, MOMENTUM_DTYPES)
+    if not isinstance(text, str) or text not in MOMENTUM_DTYPES:
+        raise ValueError(f"momentum_dtype must be one of {MOMENTUM_DTYPES}, not {value!r}")
+    return text
 
 
-def _one_of(name: str, value: Any, choices: tuple[_T, ...]) -> _T:
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {choices}, not {value!r}")
-    return choices[choices.index(value)]
 
 
 def _number(name: str, value: Any, is_good: Callable[[float], bool], rule: str) -> float:

@@ -1,6 +1,6 @@
 """Combine placements with a layout: which neurons this rank holds, and over which ranks to reduce sums."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -122,7 +122,7 @@ def per_neuron(
         placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=_contiguous_strides(shape),
+        stride=torch.empty(shape, device="meta").stride(),
     )
 
 
@@ -158,10 +158,3 @@ def total_count(counts: Iterable[tuple[Tensor, Neurons, Tensor]]) -> int:
             summed = all_reduce(summed, mesh, mesh_dim)
         total += int(summed)
     return total
-
-
-def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides: list[Any] = [1]
-    for n in reversed(shape[1:]):
-        strides.insert(0, strides[0] * max(n, 1))
-    return tuple(strides[: len(shape)])

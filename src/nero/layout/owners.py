@@ -83,7 +83,10 @@ def _conflict(first: NamedLayout, name: str, layout: Layout, reason: str) -> str
 def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Statement]]:
     modules = dict(model.named_modules())
     for path, module in modules.items():
-        for local_name, param in _own_parameters(module):
+        # Bypasses the module's own named_parameters(), which may leave some out; torch respects that
+        # override only for the model itself.
+        own = nn.Module.named_parameters(module, recurse=False, remove_duplicate=False)
+        for local_name, param in own:
             name = f"{path}.{local_name}" if path else local_name
             if isinstance(param, UninitializedParameter):
                 raise LayoutError(
@@ -96,12 +99,6 @@ def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, _Statement]]:
             else:
                 statement = _table_of_biases(path, param, _owned(module, local_name, param, path))
             yield name, param, statement
-
-
-def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    # Bypasses a class's own named_parameters(), which may leave some out; torch respects that override
-    # only for the model itself.
-    return nn.Module.named_parameters(module, recurse=False, remove_duplicate=False)
 
 
 def _table_of_biases(path: str, param: nn.Parameter, statement: _Statement) -> _Statement:

@@ -89,7 +89,7 @@ class Notes:
         return not origin.is_data and not any(source.dims() for source in origin.sources)
 
     def factor(self, tensor: object) -> Literal["data", "rows"] | None:
-        """Return what kind of data gathered rows are multiplied by in this tensor, if any."""
+        """Return what a tensor is as a factor of gathered rows: rows of a table, other data, or neither."""
         if not self.origin(tensor).is_data:
             return None
         return "rows" if any(s.stage == "row" for s in self.sources(tensor)) else "data"

@@ -1,7 +1,8 @@
 """A problem on which every option matters, and the trajectory that each backend takes over it.
 
 `CHANGES` has one entry for each option: what it changes to in the middle of training, and what the training
-needs so that the change can be seen.
+needs so that the change can be seen. `COMBINED` changes several at once, for backends that take seconds per
+trajectory: each option still makes a difference there.
 """
 
 import copy
@@ -22,7 +23,7 @@ NUM_STEPS, CHANGED_AT = 5, 2
 
 @dataclass(frozen=True)
 class Change:
-    """An option's new value, from step `CHANGED_AT` on."""
+    """An option's new value, from step `CHANGED_AT` on; of several, a dict."""
 
     value: Any
     before: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +62,42 @@ CHANGES = {
     "stochastic_rounding": Change(True, {"lr": 0.0}, torch.bfloat16, also={"lr": 0.01}),
     "seed": Change(7, {"stochastic_rounding": True}, torch.bfloat16),
 }
+
+
+def _wakes_up_and_nan(step: int, grads: list[Tensor]) -> None:
+    _zero_row_wakes_up(step, grads)
+    _nan_row(step, grads)
+
+
+COMBINED = {
+    "combined rule": Change(
+        {"lr": 0.1, "beta": 0.5, "momentum": 0.5, "gain_penalty": 3.0, "maximize": True}
+        | {"constraint": "norm"},
+        {"momentum": 0.9},
+    ),
+    "combined state": Change(
+        {"norm": "peak", "momentum_dtype": "bfloat16", "bias_scale": 0.7, "nonfinite": "propagate"},
+        {"beta": 0.95, "momentum": 0.9, "lr": 0.4, "constraint": "none"},
+        grads=_wakes_up_and_nan,
+    ),
+    # A polar direction is found before the kernel is called, which then does without momentum.
+    "combined noise": Change(
+        {"stochastic_rounding": True, "seed": 7, "direction": "polar"},
+        {"lr": 0.0},
+        torch.bfloat16,
+        also={"lr": 0.01},
+    ),
+}
+
+
+def change_of(name: str) -> Change:
+    return {**CHANGES, **COMBINED}[name]
+
+
+def changed_options(name: str) -> dict[str, Any]:
+    """Return the new values, of one option or of several."""
+    value = change_of(name).value
+    return dict(value) if name in COMBINED else {name: value}
 
 
 Place: TypeAlias = Callable[[Tensor, int], Tensor]
@@ -113,14 +150,14 @@ def trajectory(
     place: Place = _alone,
 ) -> list[list[Tensor]]:
     """Train, change the option in the middle, and return the parameters after every step."""
-    change = CHANGES[name]
+    change = change_of(name)
     groups = problem(change.dtype, place)[:num_groups]
     optimizer = Nero(groups, **{"lr": 0.01, **change.before, "fused": fused})
     step_, taken = step_of(optimizer), []
     for step in range(NUM_STEPS):
         if step == CHANGED_AT:
             for group in optimizer.param_groups:
-                group.update({**change.also, name: change.value} if is_changed else change.also)
+                group.update(change.also | (changed_options(name) if is_changed else {}))
         set_grads(optimizer, change, step, place)
         step_()
         taken.append([_whole(param) for param in params_of(optimizer.param_groups)])
@@ -131,17 +168,19 @@ def _whole(param: Tensor) -> Tensor:
     return full_tensor(param.detach()).clone()
 
 
-def expected_trajectory(name: str) -> list[list[Tensor]]:
+def expected_trajectory(name: str, without: str | None = None) -> list[list[Tensor]]:
     """Return what the plain backend does with an optimizer that is built with the changed option.
 
-    It is new at the change, so it cannot have kept anything from before.
+    It is new at the change, so it cannot have kept anything from before. Of several options, the one named
+    by ``without`` does not change.
     """
-    change = CHANGES[name]
+    change = change_of(name)
+    changed = change.also | {k: v for k, v in changed_options(name).items() if k != without}
     options = {"lr": 0.01, **change.before, "fused": False}
     optimizer, taken = Nero(problem(change.dtype), **options), []
     for step in range(NUM_STEPS):
         if step == CHANGED_AT:
-            optimizer = _rebuilt(optimizer, options, {**change.also, name: change.value}, change)
+            optimizer = _rebuilt(optimizer, options, changed, change)
         set_grads(optimizer, change, step)
         optimizer.step()
         taken.append([_whole(param) for param in params_of(optimizer.param_groups)])

@@ -7,7 +7,7 @@ forgets it.
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from backends import every_option
-from backends.every_option import CHANGES, TOLERANCE, VISIBLE, distance, trajectory
+from backends.every_option import CHANGES, COMBINED, TOLERANCE, VISIBLE, distance, trajectory
 from nero import Nero
 from nero.backends import cpu
 from nero.core.spec import Hyper
@@ -72,23 +72,46 @@ def test_every_option_has_a_change():
     )
 
 
-@pytest.mark.parametrize(
-    "backend_name",
-    [
-        "plain",
-        pytest.param("kernel", marks=needs_kernel),
-        "plain compiled",
-        pytest.param("kernel compiled", marks=needs_kernel),
-        pytest.param("triton", marks=needs_interpreter),
-    ],
-)
-@pytest.mark.parametrize("name", ["lr", *Hyper._fields])
+def test_combined_changes_have_every_option_and_each_is_visible():
+    """So one that is ignored is noticed among the others, even by the parameters that are compiled."""
+    combined = [option for name in COMBINED for option in every_option.changed_options(name)]
+    assert sorted(combined) == sorted(CHANGES)
+    for name, change in COMBINED.items():
+        for option in every_option.changed_options(name):
+            without = every_option.expected_trajectory(name, without=option)
+            for num in (None, NUM_COMPILED):
+                pair = ([step[:num] for step in each] for each in (expected(name), without))
+                assert distance(*pair) >= VISIBLE[change.dtype], (name, option)
+
+
+# Compiling takes seconds per parameter; the first three are rows, rows and a gain.
+NUM_COMPILED, NUM_GROUPS_COMPILED = 3, 2
+FAST = {"plain": (), "kernel": needs_kernel}
+SLOW = {"plain compiled": (), "kernel compiled": needs_kernel, "triton": needs_interpreter}
+
+
+def cases() -> list[Any]:
+    """Each option by itself, where that is fast; elsewhere several at once, and the others if asked for."""
+    made = []
+    for names, backends, marks in (
+        (CHANGES, FAST, ()),
+        (COMBINED, SLOW, ()),
+        (CHANGES, SLOW, (pytest.mark.slow,)),
+    ):
+        for name in names:
+            for backend, needs in backends.items():
+                own = (needs,) if needs else ()
+                made.append(
+                    pytest.param(name, backend, marks=(*own, *marks), id=f"{name}-{backend}")
+                )
+    return made
+
+
+@pytest.mark.parametrize(("name", "backend_name"), cases())
 def test_a_change_in_mid_training_is_obeyed(name, backend_name):
-    assert name in CHANGES, f"{name} has no entry in tests/backends/every_option.py"
     fused, step_of = BACKENDS[backend_name]
-    dtype = CHANGES[name].dtype
-    # Compiling takes seconds per parameter; the first three are rows, rows and a gain.
-    num_groups = 2 if step_of is compiled else None
+    dtype = every_option.change_of(name).dtype
+    num_groups = NUM_GROUPS_COMPILED if step_of is compiled else None
     ours = trajectory(name, fused=fused, step_of=step_of, num_groups=num_groups)
     assert distance(ours, expected(name)) <= TOLERANCE[dtype], f"{backend_name} ignores {name}"
     # What the change does, so that the line above can fail.
@@ -101,11 +124,19 @@ NOT_SHARDED = ("stochastic_rounding", "seed")
 
 
 @pytest.mark.skipif(IS_INTERPRETED, reason="needs nothing of Triton")
-def test_ranks_that_share_neurons_obey_changes():
-    on_ranks(2, _check_shared, [name for name in CHANGES if name not in NOT_SHARDED])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("combined rule", "combined state", "direction"),
+        pytest.param([name for name in CHANGES if name not in NOT_SHARDED], marks=pytest.mark.slow),
+    ],
+    ids=["combined", "each"],
+)
+def test_ranks_that_share_neurons_obey_changes(names):
+    on_ranks(2, _check_shared, names)
 
 
-def _check_shared(names: list[str]) -> None:
+def _check_shared(names: Sequence[str]) -> None:
     mesh = init_device_mesh("cpu", (2,))
 
     def place(tensor: Tensor, dim: int) -> Tensor:
@@ -142,15 +173,19 @@ class TestFused:
 
 
 @pytest.mark.skipif(IS_INTERPRETED, reason="this is the process of its own")
-def test_triton_in_the_interpreter():
+@pytest.mark.parametrize(
+    ("selected", "names"),
+    [("not slow", COMBINED), pytest.param("slow", CHANGES, marks=pytest.mark.slow)],
+)
+def test_triton_in_the_interpreter(selected, names):
     pytest.importorskip("triton")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", "-k", "triton")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", __file__, *options],
+        [sys.executable, "-m", "pytest", __file__, *options, "-m", selected],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(CHANGES)} passed" in done.stdout
+    assert f"{len(names)} passed" in done.stdout

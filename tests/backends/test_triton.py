@@ -28,13 +28,25 @@ def python(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["triton_in_interpreter", "trust_in_interpreter"])
-def test_in_the_interpreter(name):
+# Four processes, which two workers can share, of about equal length; what is slow in them, in another two.
+@pytest.mark.parametrize(
+    ("name", "selected", "marked"),
+    [
+        ("triton_in_interpreter", "TestAgreement", "not slow"),
+        ("triton_in_interpreter", "not TestAgreement", "not slow"),
+        ("trust_in_interpreter", "TestBroken", "not slow"),
+        ("trust_in_interpreter", "not TestBroken", "not slow"),
+        pytest.param("triton_in_interpreter", "", "slow", marks=pytest.mark.slow),
+        pytest.param("trust_in_interpreter", "", "slow", marks=pytest.mark.slow),
+    ],
+)
+def test_in_the_interpreter(name, selected, marked):
     path = Path(__file__).with_name(f"{name}.py")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
-    printed = python("-m", "pytest", str(path), *options, TRITON_INTERPRET="1")
-    assert "passed" in printed
-    assert "skipped" not in printed
+    options += ("-k", selected, "-m", marked)
+    last = python("-m", "pytest", str(path), *options, TRITON_INTERPRET="1").splitlines()[-1]
+    assert " passed" in last
+    assert "skipped" not in last
 
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")

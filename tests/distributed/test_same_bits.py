@@ -110,17 +110,33 @@ VARIANTS = {
 }
 
 
+# Every option of the above, over as many steps as have gradients that are not finite, for every run.
+SELECTION = {
+    "initial": {"constraint": "initial", **VARIANTS["bfloat16 momentum"]},
+    "peak": VARIANTS["peak"],
+    "polar, bfloat16": VARIANTS["polar, bfloat16"],
+}
+
+
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_every_sharding_gives_the_bits_of_one_process(world_size):
     names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
-    on_ranks(world_size, _compare, names)
+    on_ranks(world_size, _compare, names, SELECTION, NUM_STEPS // 2)
 
 
-def _compare(names):
-    for variant, own in VARIANTS.items():
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_every_variant_of_every_sharding(world_size, variant):
+    names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
+    on_ranks(world_size, _compare, names, {variant: VARIANTS[variant]}, NUM_STEPS)
+
+
+def _compare(names, variants, num_steps):
+    for variant, own in variants.items():
         options = {**OPTIONS, "fused": False, **own}
         reference = network()
-        steps = gradients(reference, NUM_STEPS)
+        steps = gradients(reference, num_steps)
         whole = Nero(reference, **options)
         train(reference, whole, steps)
         for name in names:
@@ -134,26 +150,28 @@ def _compare(names):
             assert sharded.num_skipped == whole.num_skipped > 0, name
 
 
+# Plain and with the kernel, each for every other sharding; all of both in the full product.
+@pytest.mark.parametrize("is_product", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_stochastic_rounding_draws_noise_by_the_place_in_the_whole(world_size):
+def test_stochastic_rounding_draws_noise_by_the_place_in_the_whole(world_size, is_product):
     names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
-    on_ranks(world_size, _compare_rounded, names)
+    on_ranks(world_size, _compare_rounded, names, is_product)
 
 
-def _compare_rounded(names):
+def _compare_rounded(names, is_product):
     def half():
         return network().to(torch.bfloat16)
 
     steps = [
         {name: grad.bfloat16() for name, grad in grads.items()} for grads in gradients(half(), 3)
     ]
-    for seed, fused in ((0, False), (7, None)):
+    for number, (seed, fused) in enumerate(((0, False), (7, None))):
         options = {**OPTIONS, "stochastic_rounding": True, "seed": seed, "fused": fused}
         reference, nearest = half(), half()
         train(reference, Nero(reference, **options), steps)
         train(nearest, Nero(nearest, **OPTIONS, fused=fused), steps)
         assert not torch.equal(reference.wide.weight, nearest.wide.weight)
-        for name in names:
+        for name in names if is_product else names[number::2]:
             _, shard, *_ = SHARDINGS[name]
             model = shard(half())
             optimizer = Nero(model, **options)

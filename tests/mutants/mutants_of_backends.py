@@ -299,14 +299,14 @@ MUTANTS = [
         OPERATOR,
         "hyper=Hyper.decode(columns)",
         "hyper=Hyper.decode({**columns, 'maximize': 0})",
-        option("maximize", "kernel compiled"),
+        option("combined rule", "kernel compiled"),
     ),
     Mutant(
         "operator-position",
         OPERATOR,
         "        position=position,",
         "        position=0,",
-        option("seed", "kernel compiled"),
+        option("combined noise", "kernel compiled"),
     ),
     Mutant(
         "operator-position-list",

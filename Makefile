@@ -26,7 +26,7 @@ endef
 NEEDS_dev = -e '.[dev]' -e lab -e 'tools[bench,sinks]'
 dev: $(BIN)/.installed
 
-$(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt
+$(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt $(PIP_CONSTRAINT)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(call install,dev $(WITH))
@@ -59,7 +59,7 @@ OWN = tests/backends tests/distributed tests/integrations tests/nero_jax src/ner
 	docs/how-to/trainers.md docs/how-to/jax.md
 TESTS ?=
 test-core: dev
-	$(PYTEST) --durations=40 tests src docs README.md $(addprefix --ignore=,$(OWN)) $(TESTS)
+	$(PYTEST) --durations=40 tests src docs README.md $(addprefix --ignore=,$(filter-out $(TESTS),$(OWN))) $(TESTS)
 
 test-kernels: dev
 	$(PYTEST) tests/backends

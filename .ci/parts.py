@@ -57,7 +57,8 @@ PARTS = (
     Part(
         "products",
         ("tests/backends", "tests/distributed",
-         "src/nero/backends", "src/nero/core", "src/nero/distributed"),
+         "src/nero/backends", "src/nero/core", "src/nero/distributed", "src/nero/optim",
+         "src/nero/hold.py", "src/nero/projection.py"),
     ),
     Part("test-lab", ("lab", "README.md", "docs", "tools/reports", *RANKS, *LIBRARY), ("lab",)),
     Part(

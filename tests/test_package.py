@@ -30,7 +30,7 @@ def test_the_package_grows_by_decision_only():
     optim = root / "src" / "nero" / "optim"
     assert num_lines(optim, "*.py") <= 1_500
     assert all(num_lines(optim, path.name) <= 300 for path in optim.glob("*.py"))
-    assert num_lines(root / "src" / "nero", "*.py") <= 16_109
+    assert num_lines(root / "src" / "nero", "*.py") <= 16_112
     assert num_lines(root / "tools" / "nero_tools", "*.py") <= 5_377
     assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_904
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465

@@ -94,6 +94,36 @@ class TestRegistered:
         with pytest.raises(ValueError, match=r"direction 'first' returned shape \(1, 1, 3\)"):
             optimizer.step()
 
+    @pytest.mark.parametrize("result", [None, torch.ones(1, 4, 3, dtype=torch.complex64)])
+    def test_a_result_that_is_no_real_tensor_is_refused(self, result):
+        nero.register_direction("odd", lambda matrices: result)
+        weight = nn.Parameter(torch.randn(4, 3))
+        optimizer = Nero([weight], direction="odd")
+        weight.grad = torch.randn_like(weight)
+        with pytest.raises(TypeError, match="direction 'odd' must return a real tensor"):
+            optimizer.step()
+
+    def test_a_function_that_raises_leaves_no_trace(self):
+        calls = []
+
+        def second_raises(matrices):
+            calls.append(matrices)
+            if len(calls) == 2:
+                raise RuntimeError("not today")
+            return matrices
+
+        nero.register_direction("raises", second_raises)
+        weights = [nn.Parameter(torch.randn(4, 3)) for _ in range(2)]
+        optimizer = Nero(weights, direction="raises", momentum=0.9)
+        for weight in weights:
+            weight.grad = torch.randn_like(weight)
+        before = [weight.detach().clone() for weight in weights]
+        with pytest.raises(RuntimeError, match="not today"):
+            optimizer.step()
+        for weight, old in zip(weights, before, strict=True):
+            assert torch.equal(weight, old)
+            assert not optimizer.state[weight]["exp_avg"].any()
+
     @pytest.mark.parametrize("name", ["gradient", "polar"])
     def test_built_in_names_are_taken(self, name):
         with pytest.raises(ValueError, match=f"'{name}' is built in; choose another"):

@@ -146,4 +146,4 @@ def _changed(model, inputs, param, mask):
     param[mask] *= 2
     after = model(*inputs)
     param[mask] /= 2
-    return ((after - before).abs() > 1e-6).int()
+    return ((after - before).abs() > 1e-9).int()

@@ -19,16 +19,17 @@ _FUNCTIONS: dict[str, MatrixFunction] = {}
 def register_direction(name: str, function: MatrixFunction) -> None:
     """Add a direction for neurons to turn along: ``Nero(model, direction=name)``.
 
-    The polar direction is registered like this, too. Hidden layers follow the function; embeddings, biases
-    and gains still follow the gradient. A sharded layer is put together before the function is called, so
-    sharded runs give the bits of one process if the function does not depend on how many matrices it gets.
-    A checkpoint holds the name, so register the function before you load one.
+    The polar direction is registered like this, too. Layers follow the function, output layers included;
+    embeddings, biases and gains still follow the gradient. A sharded layer is put together before the
+    function is called, so sharded runs give the bits of one process if the function does not depend on how
+    many matrices it gets. A checkpoint holds the name, so register the function before you load one.
 
     Args:
         name: the value for ``direction``.
         function: gets the gradients of layers, or their momentum buffers, as finite matrices of shape
-            (number of matrices, neurons, fan-in), and returns as many directions. Only the direction of
-            each row counts, not its length. A neuron whose row is zero does not move.
+            (number of matrices, neurons, fan-in), and returns as many directions. They are divided by the
+            running norm of their own lengths, so a constant factor has no effect. A neuron whose returned
+            row is zero does not move; one whose row is not finite is skipped, and counts in `num_skipped`.
 
     Example:
         >>> def signs(matrices):
@@ -58,8 +59,7 @@ def direction_name(option: str, value: str) -> str:
 def layer_direction(name: str, gradient: Tensor, neurons: Neurons) -> Tensor:
     """Return the direction of every neuron of a parameter, in the parameter's shape and working dtype.
 
-    A neuron whose gradient is zero has a row of zeros. One whose gradient is not finite has a row of NaN,
-    and takes no part in the others' rows.
+    A neuron whose gradient is not finite has a row of NaN, and takes no part in the others' rows.
 
     Args:
         name: of a registered direction.
@@ -85,6 +85,8 @@ def layer_direction(name: str, gradient: Tensor, neurons: Neurons) -> Tensor:
     )
     is_finite = torch.isfinite(matrices).all(dim=-1, keepdim=True)
     directions = _FUNCTIONS[name](torch.where(is_finite, matrices, 0.0))
+    if not isinstance(directions, Tensor) or directions.is_complex():
+        raise TypeError(f"direction {name!r} must return a real tensor, not {directions!r}")
     if directions.shape != matrices.shape:
         raise ValueError(
             f"direction {name!r} returned shape {tuple(directions.shape)} for matrices of shape "

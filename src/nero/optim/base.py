@@ -182,7 +182,7 @@ class RelativeOptimizer(Optimizer):
         self._held: dict[Tensor, Held] = {}  # of new parameters
         self._prepared: dict[Tensor, Prepared] = {}
         self._options: dict[int, tuple[Any, list[Any]]] = {}  # as last read, by group
-        self._names: list[str] = []
+        self._names: list[str] = getattr(self, "_names", [])  # loading leaves them as they are
         self._rates = RateCopies()
         self._grown: list[str] = []
         self._shapes = SeenShapes()

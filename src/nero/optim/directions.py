@@ -24,15 +24,13 @@ def follow_directions(updates: Sequence[Update]) -> list[Update]:
         gradients = [_gradient(update) for update in sharded]
         for direction, update in sharded_directions(gradients, sharded):
             pairs[update.position] = direction, update
-    done = []
     for update in updates:
         name = update.hyper.direction
-        if update.position in pairs:
-            update = _along(*pairs[update.position])
-        elif name != "gradient":
-            update = _along(layer_direction(name, _gradient(update), update.neurons), update)
-        done.append(update)
-    return done
+        if name != "gradient" and update.position not in pairs:
+            direction = layer_direction(name, _gradient(update), update.neurons)
+            pairs[update.position] = direction, update
+    # Nothing is written before all directions are known: a user's function may raise.
+    return [_along(*pairs[u.position]) if u.position in pairs else u for u in updates]
 
 
 def _gradient(update: Update) -> Tensor:

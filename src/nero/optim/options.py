@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+
 from nero.checks.advice import warn_of_other_preset
 from nero.core.presets import CHOSEN, find_preset, resolve_options
 from nero.core.spec import Hyper
@@ -50,5 +52,5 @@ def adopt_(defaults: dict[str, Any], groups: Sequence[Group]) -> None:
         key = "initial_lr" if name == "lr" and "initial_lr" in groups[0] else name
         values = [group.get(key) for group in groups if name in group[CHOSEN]]
         if len(values) == len(groups) and all(value == values[0] for value in values):
-            given[name] = values[0]
+            given[name] = values[0].clone() if isinstance(values[0], Tensor) else values[0]
     defaults.update(resolve_options(preset, given), preset=preset, chosen=(*sorted(given),))

@@ -23,6 +23,7 @@ class RateCopies:
             return lr
         copy = lr.clone()
         if lr is default:
+            self.follow(lr)  # or the other copies would miss what was written since the last step
             self._copies.append(copy)
             self._version = lr._version
         return copy

@@ -266,8 +266,8 @@ def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hy
         if not jnp.array_equal(projected, leaf, equal_nan=True):
             warn_user(
                 f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call "
-                "params = nero.jax.project(params, preset=..., layouts=...) before init, with nero's "
-                "preset, constraint and layouts, or the first step will move them far"
+                "params = nero.jax.project(params, preset=..., layouts=...) before init, with the preset, "
+                "constraint and layouts of nero, or the first step will move them far"
             )
             return
 
@@ -280,7 +280,7 @@ def _check(
 ) -> None:
     for path, leaf in leaves.items():
         if path not in grad_of:
-            raise ValueError(f"params has `{path}`, but grads does not")
+            raise ValueError(f"grads has no `{path}`, but params has it")
         if grad_of[path].shape != leaf.shape:
             raise ValueError(
                 f"the gradient of `{path}` has the shape {grad_of[path].shape}, not {leaf.shape}"

@@ -63,7 +63,8 @@ PARTS = (
     Part("test-lab", ("lab", "README.md", "docs", "tools/reports", *RANKS, *LIBRARY), ("lab",)),
     Part(
         "test-tools",
-        ("tools", "docs", "records", "examples", *RANKS, "tests/cli", "tests/contract", *LIBRARY),
+        ("tools", "docs", "records", "examples", *RANKS, "tests/cli", "tests/contract",
+         "tests/diagnostics/watching.py", *LIBRARY),
         ("tools",),
     ),
     Part(

@@ -8,20 +8,7 @@ from torch import nn
 
 import nero
 from nero.diagnostics import JsonLinesSink, TurningMonitor
-
-NUM_STEPS = 3
-
-
-def watch(*sinks, **options):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    optimizer = nero.Nero(model)
-    with TurningMonitor(optimizer, every=1, sinks=sinks, **options) as monitor:
-        for _ in range(NUM_STEPS):
-            optimizer.zero_grad()
-            model(torch.randn(32, 8)).square().mean().backward()
-            optimizer.step()
-    return monitor.last_report
+from tests.diagnostics.watching import NUM_STEPS, watch
 
 
 def test_json_lines(tmp_path):

@@ -11,21 +11,9 @@ from torch import nn
 import nero
 from nero.diagnostics import Sink, TurningMonitor
 from nero_tools.sinks import FigureSink, LiveTableSink, TensorBoardSink, WandbSink
+from tests.diagnostics.watching import NUM_STEPS, watch
 
 PNG = b"\x89PNG\r\n\x1a\n"
-NUM_STEPS = 3
-
-
-def watch(*sinks, **options):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    optimizer = nero.Nero(model)
-    with TurningMonitor(optimizer, every=1, sinks=sinks, **options) as monitor:
-        for _ in range(NUM_STEPS):
-            optimizer.zero_grad()
-            model(torch.randn(32, 8)).square().mean().backward()
-            optimizer.step()
-    return monitor.last_report
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # tensorboard's own

@@ -49,7 +49,7 @@ _PICTURES = (
     ("relative-without", _WITHOUT, RELATIVE_FREE, ("nero-none",)),
     ("relative-with", _WITH, RELATIVE_BALANCED, ("madam-balanced", "lamb-balanced")),
     ("rivals", "Nero and the rivals of the paper", (*OF_PAPER, *OTHER_LAMBS), RIVALS),
-    ("modern", "Nero and the optimizers of today", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
+    ("modern", "Nero and today's optimizers", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
 )
 _FIGURES = {
     ("cifar-vgg11", "constraints"): "Figure 1",

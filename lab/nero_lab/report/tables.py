@@ -16,7 +16,7 @@ from nero_lab.report.style import look, variant_look
 from nero_lab.report.verdicts import Claim, Verdict
 
 MODERN_TASK = "shakespeare"
-"""What Nero is compared on with the optimizers of today."""
+"""The tasks on which Nero is compared with today's optimizers."""
 
 
 def in_short(verdict: Verdict) -> str:
@@ -149,7 +149,7 @@ def _best_published(task: Task) -> str:
 
 
 def modern_table(results: Results) -> DataFrame:
-    """Compare Nero at its default with the optimizers of today, and itself, at their best rates."""
+    """Compare Nero at its default with today's optimizers and with itself at their best rates."""
     default = results.rate("nero", NERO_LR)
     rows = []
     for name, rival in results.best(("nero", *comparisons.MODERN_RIVALS)).items():

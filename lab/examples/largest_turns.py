@@ -4,7 +4,8 @@ In the folder of this file, once with ``rms`` and once with ``peak``, then draw 
 
     nero-lab run wikitext2 --optimizer largest_turns:rms --lr 0.03 --set num_tokens=200000 \
         --set precision=float32 --set 'schedule=Cosine(warmup=0.1)' --epochs 3
-    python largest_turns.py ../../docs/images/largest-turns.png
+    python largest_turns.py ../../docs/images/largest-turns.svg
+    python ../../docs/images/dark_mode.py ../../docs/images/largest-turns.svg
 
 Each run writes its largest angles, divided by that step's learning rate, to records/largest-turns.json.
 """
@@ -72,7 +73,7 @@ def draw(path: str) -> None:
         xlabel="step", ylabel="largest turn of any neuron / lr", title="WikiText-2, preset rows"
     )
     axes.legend(frameon=False)
-    fig.savefig(path, dpi=160)
+    fig.savefig(path, dpi=160, transparent=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A task of one's own for ``nero-lab``: tell two spirals apart.
+"""A custom task for ``nero-lab``: tell two spirals apart.
 
 In the folder of this file:
 

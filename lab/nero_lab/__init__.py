@@ -9,4 +9,6 @@ records; a report reads records and nothing else.
     nero-lab report                      figures and tables from the records
 """
 
-__version__ = "0.1.0"
+from importlib import metadata
+
+__version__ = metadata.version("nero-lab")

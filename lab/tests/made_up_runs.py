@@ -92,6 +92,13 @@ def write_finals(
             write_run(folder, RunConfig(task, scale, optimizer, seed=seed), [2 * value, value])
 
 
+def report_text(out: Path, ending: str = "md") -> str:
+    """Return all pages of a report, the first one first."""
+    first = out / f"report.{ending}"
+    others = sorted(path for path in out.glob(f"*.{ending}") if path != first)
+    return "".join(path.read_text(encoding="utf-8") for path in (first, *others))
+
+
 def read_results(folder: Path, scale: str | None = None) -> dict[str, Results]:
     """Return the results in a folder by task."""
     return collect(read_records(folder, TASKS), TASKS, scale)

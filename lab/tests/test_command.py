@@ -1,10 +1,12 @@
 """What the ``nero-lab`` command does when something is wrong: it says so in one line and leaves nothing."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pooch
@@ -274,7 +276,7 @@ def test_foreign_files_do_not_end_a_report(call: Call, tmp_path: Path) -> None:
     for name in (*[f"{name}/records.jsonl" for name in wrong], *files):
         (warning,) = [line for line in warnings if f"/{name}: " in line]
         assert warning.startswith("nero-lab report: skipped ")
-    page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    page = (tmp_path / "report" / "method.md").read_text(encoding="utf-8")
     assert "From the records of 1 runs" in page
 
 
@@ -307,9 +309,12 @@ def test_wrong_arguments_show_the_usage_of_their_command(command: str, call: Cal
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["list", "-h"]])
-def test_help_and_version_need_no_other_package(words: list[str]) -> None:
+def test_help_and_version_need_no_other_package(words: list[str], tmp_path: Path) -> None:
+    installed = Path(str(metadata.distribution("nero-lab").locate_file("")))
+    (described,) = installed.glob("nero_lab-*.dist-info")  # has the version
+    shutil.copytree(described, tmp_path / described.name)
     code = (
-        f"import sys; sys.path.insert(0, {str(LAB)!r}); "
+        f"import sys; sys.path[:0] = [{str(LAB)!r}, {str(tmp_path)!r}]; "
         "from nero_lab.cli import main; "
         f"raise SystemExit(main({words!r}))"
     )

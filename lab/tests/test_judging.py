@@ -14,7 +14,11 @@ def rate(*badness: float, seeds: tuple[int, ...] = ()) -> SimpleNamespace:
     by_seed = dict(zip(seeds or range(len(badness)), badness, strict=True))
     num_diverged = sum(map(math.isinf, badness))
     return SimpleNamespace(
-        badness_by_seed=by_seed, num_seeds=len(by_seed), num_diverged=num_diverged, num_rates=1
+        badness_by_seed=by_seed,
+        num_seeds=len(by_seed),
+        num_diverged=num_diverged,
+        num_rates=1,
+        num_stopped=0,
     )
 
 

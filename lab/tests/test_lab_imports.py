@@ -10,7 +10,18 @@ import pytest
 LAB = Path(__file__).parents[1]
 PACKAGE = LAB / "nero_lab"
 # Downwards: a package may import those before it.
-ORDER = ["engine", "data", "models", "experiments", "tasks", "runner", "sweep", "report", "cli"]
+ORDER = [
+    "engine",
+    "data",
+    "models",
+    "experiments",
+    "tasks",
+    "runner",
+    "sweep",
+    "protocol",
+    "report",
+    "cli",
+]
 
 
 def imported_packages(path: Path) -> set[str]:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import best_of, read_results, write_finals, write_run
+from made_up_runs import best_of, read_results, report_text, write_finals, write_run
 
 from nero_lab.report import write_report
 from nero_lab.report.heat_map import gaps
@@ -59,7 +59,7 @@ def test_both_are_drawn_where_there_is_something_to_show(tmp_path: Path) -> None
     for task in ("cifar-resnet18", "cifar-vgg11", "wikitext2"):
         write_finals(tmp_path / "runs", task, FINALS)
     write_report(tmp_path / "runs", tmp_path / "out")
-    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    markdown = report_text(tmp_path / "out")
     for name in ("verdict.png", "rates.png"):
         assert (tmp_path / "out" / "figures" / name).stat().st_size > 10_000
         assert f"figures/{name}" in markdown

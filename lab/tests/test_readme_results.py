@@ -3,11 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
 from made_up_runs import best_of, read_results
 
+from nero.numbers import human_bytes
 from nero_lab.report import paper, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.runs import Results
@@ -22,7 +24,6 @@ PLAN = ROOT / "tools" / "reports" / "2026-11-16-plan-llama-8b.json"
 
 # A row of the README's table: the lab's name, the rate (of several, the best), the name of `nero plan`.
 ROWS = {
-    "SGD with momentum": ("sgd-momentum", None, None),
     "AdamW": ("adamw", None, "adamw"),
     "Muon, with AdamW": ("muon", None, "muon"),
     "`Nero(model)`": ("nero", 0.01, "nero"),
@@ -54,11 +55,68 @@ def cell(results: Results, optimizer: str, lr: float | None, variant: str) -> st
     return f"{rate.mean:.2f}{few.get(rate.num_seeds, '')}"
 
 
+def with_range(results: Results, optimizer: str, lr: float | None, variant: str) -> str:
+    """Return a mean with the range over seeds, as the README writes it."""
+    if lr is None:
+        rate = results.best([optimizer], variant)[optimizer]
+    else:
+        rate = results.rate(optimizer, lr, variant)
+    assert rate is not None
+    if rate.num_seeds < 3:
+        return cell(results, optimizer, lr, variant)
+    return f"{rate.mean:.2f} ({rate.low:.2f} to {rate.high:.2f})"
+
+
 @pytest.mark.parametrize("title", ROWS)
 def test_losses_are_those_of_the_records(title: str, results: dict[str, Results]) -> None:
     optimizer, lr, _ = ROWS[title]
-    found = [cell(results[MODERN_TASK], optimizer, lr, variant) for variant in ("", "long")]
+    found = [with_range(results[MODERN_TASK], optimizer, lr, variant) for variant in ("", "long")]
     assert row(title)[:2] == found
+
+
+# Where the README's states and step times were measured, and under which names.
+STEPS = {
+    "AdamW": ("2026-11-18-step-peak.json", "adamw-fused"),
+    "Muon, with AdamW": ("2026-11-15-step-rivals.json", "muon"),
+    "`Nero(model)`": ("2026-11-18-step-peak.json", "nero"),
+    '`preset="rows"`': ("2026-11-18-step-peak.json", "nero-rows-peak"),
+}
+
+
+def measured(title: str) -> dict[str, Any]:
+    """Return what was measured for GPT-2 124M with two threads."""
+    file, optimizer = STEPS[title]
+    for result in json.loads((PLAN.parent / file).read_text(encoding="utf-8"))["results"]:
+        if (result["model"], result["threads"]) == ("gpt2-124m", 2):
+            return dict(result.get("optimizers", result.get("rivals"))[optimizer])
+    raise AssertionError(f"{file} has no gpt2-124m")
+
+
+@pytest.mark.parametrize("title", STEPS)
+def test_states_are_those_that_were_measured(title: str) -> None:
+    assert row(title)[2] == human_bytes(measured(title)["state_bytes"])
+
+
+def test_polar_has_the_state_of_rows() -> None:
+    (plan,) = json.loads(PLAN.read_text(encoding="utf-8"))["plans"]
+    rows, polar = (plan["costs"][name]["state_bytes"] for name in ("nero-rows", "nero-polar"))
+    assert rows == polar
+    assert row('`preset="polar"`')[2] == row('`preset="rows"`')[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/from-adamw.md"])
+def test_step_times_are_those_that_were_measured(page: str) -> None:
+    ratios = {title: measured(title)["ratios"]["adamw-fused"]["median"] for title in STEPS}
+    ours, rows = (f"{ratios[title]:.2f}" for title in ("`Nero(model)`", '`preset="rows"`'))
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page == "README.md":
+        assert f"takes {ours} times as long as fused AdamW's" in text
+        assert f'one of `preset="rows"` {rows} times' in text
+        muon = f"{ratios['Muon, with AdamW']:.0f}"
+        assert f"one of torch's Muon {muon} times" in re.sub(r"\s+", " ", text)
+    else:
+        title = "step time on 2 CPU threads, relative to fused AdamW"
+        assert row(title, text) == ["1", ours, rows]
 
 
 def test_the_study_has_the_same_losses() -> None:
@@ -174,6 +232,17 @@ def test_claims_are_counted_as_in_the_report(results: dict[str, Results]) -> Non
     assert f"Of {number} claims, {outcomes}" in re.sub(r"\s+", " ", README)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_curves_end_where_the_page_says(page: str, results: dict[str, Results]) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    (legend,) = re.findall(r"!\[(Validation loss[^]]*)\]\(\S*loss-curves\.svg\)", text)
+    optimizers = {"AdamW": "adamw", "rows": "nero-rows", "Muon": "muon", "polar": "nero-polar"}
+    for name, end in re.findall(r"(AdamW|rows|Muon|polar)(?: ends)? at (\d\.\d\d)", legend):
+        lr = 0.03 if "nero" in optimizers[name] else None
+        assert cell(results[MODERN_TASK], optimizers.pop(name), lr, "") == end
+    assert not optimizers
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/choose.md", "docs/index.md"])
 def test_vgg_is_that_of_the_records(page: str, results: dict[str, Results]) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -189,6 +258,25 @@ def test_nero_without_momentum_is_level_with_adamw_after_3_000_steps(
     ours = cell(results[MODERN_TASK], "nero", 0.03, "long")
     theirs = cell(results[MODERN_TASK], "adamw", None, "long")
     assert f"({ours} against {theirs}, 3 seeds each)" in text
+
+
+def test_the_presets_in_the_guide_are_those_of_the_records(results: dict[str, Results]) -> None:
+    text = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+    gpt = {
+        (name, variant): cell(results[MODERN_TASK], name, lr, variant).partition(" (")[0]
+        for name, lr in (("nero-rows", 0.03), ("nero-polar", 0.03), ("adamw", None), ("muon", None))
+        for variant in ("", "long")
+    }
+    assert f"({gpt['nero-polar', '']} against {gpt['muon', '']})" in text
+    assert (
+        f"({gpt['nero-polar', 'long']} against\n{gpt['muon', 'long']}, one seed for polar)" in text
+    )
+    assert f"({gpt['nero-rows', '']} against {gpt['adamw', '']})" in text
+    task, variant, _ = OTHER_TASKS["ResNet-18 of width 8, CIFAR-10, 780 steps: error in %"]
+    resnet = results[task]
+    errors = [resnet.rate(name, 0.03, variant).mean for name in ("nero-polar", "nero-rows")]
+    best = resnet.best(["adamw"], variant)["adamw"].mean
+    assert "{:.0f}% error (polar)\nand {:.0f}% (rows) against {:.0f}%".format(*errors, best) in text
 
 
 @pytest.mark.parametrize("step", [20, 40, 80])

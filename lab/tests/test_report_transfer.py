@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import read_results, write_run
+from made_up_runs import read_results, report_text, write_run
 
 from nero_lab.report import write_report
 from nero_lab.report.formatting import NOTHING
@@ -79,7 +79,7 @@ def test_unfinished_runs_and_optimizers_of_others_do_not_stop_the_report(tmp_pat
     write_report(tmp_path / "runs", tmp_path / "out")
     write_run(tmp_path / "runs", config, [2.0])
     write_report(tmp_path / "runs", tmp_path / "out")
-    assert "torch.optim:SGD at 0.03" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "torch.optim:SGD at 0.03" in report_text(tmp_path / "out")
 
 
 def test_the_page_has_one_map_and_no_curves(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_page_has_one_map_and_no_curves(tmp_path: Path) -> None:
     write_report(tmp_path / "runs", tmp_path / "out")
     figures = {path.name for path in (tmp_path / "out" / "figures").glob("shakespeare-transfer*")}
     assert figures == {"shakespeare-transfer-rates.png"}
-    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    markdown = report_text(tmp_path / "out")
     assert "figures/shakespeare-transfer-rates.png" in markdown
     assert "| width 64 | 2.000, +0.0 % | 2.500, +25.0 % (best at 0.006) |" in markdown
 

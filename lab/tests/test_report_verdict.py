@@ -83,9 +83,9 @@ def test_a_task_without_a_test_split_has_no_test_scores(tmp_path: Path) -> None:
         ((10.0, 11.0, 11.0), (12.0, 13.0, 13.0), "held"),
         ((12.0, 13.0, 13.0), (10.0, 11.0, 11.0), "did not hold"),
         ((10.0, 12.5, 11.0), (12.0, 13.0, 13.0), "undecided"),
-        ((10.0, 11.0), (12.0, 13.0, 13.0), "leans towards held"),
-        ((12.0,), (10.0,), "leans towards not held"),
-        ((10.0, 12.5), (12.0, 13.0), "leans towards held"),
+        ((10.0, 11.0), (12.0, 13.0, 13.0), "likely"),
+        ((12.0,), (10.0,), "doubtful"),
+        ((10.0, 12.5), (12.0, 13.0), "likely"),
     ],
 )
 def test_claim_of_the_best_flips_with_the_numbers(
@@ -141,7 +141,7 @@ def test_claims_flip_with_the_numbers(
     fails: dict[str, tuple[float, ...]],
 ) -> None:
     for seeds, held, failed in (
-        (2, "leans towards held", "leans towards not held"),
+        (2, "likely", "doubtful"),
         (3, "held", "did not hold"),
     ):
         folder = tmp_path / str(seeds)
@@ -197,16 +197,16 @@ def test_scores_of_records_are_compared_the_right_way_round(
     assert against(found["nero"], found["sgd"]) == expected
 
 
-def test_headline_counts_leanings_apart(tmp_path: Path) -> None:
+def test_headline_counts_likely_claims_apart(tmp_path: Path) -> None:
     one = {"nero": (10.0,), "sgd": (12.0,), "adam": (13.0,), "lamb": (14.0,)}
     write_finals(tmp_path, "cifar-resnet18", one)
     write_finals(tmp_path, "wikitext2", {name: 3 * v for name, v in one.items()})
     judged = [judge(tmp_path, f"best-{task}") for task in ("cifar-resnet18", "wikitext2", "pong")]
-    assert headline(judged) == "Of 3 claims: 1 held, 1 leaning towards held, 1 not tested."
+    assert headline(judged) == "Of 3 claims: 1 held, 1 likely, 1 not tested."
 
 
 def test_every_outcome_is_counted() -> None:
-    assert set(MARKS) == {*get_args(Finding), "leans towards held", "leans towards not held"}
+    assert set(MARKS) == {*get_args(Finding), "likely", "doubtful"}
 
 
 def test_best_rate_at_an_end_of_the_grid_is_told(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_nobody_wins_by_more_rates(tmp_path: Path) -> None:
     assert judge(tmp_path, "best-cifar-resnet18").outcome == "undecided"
     for optimizer in ("sgd", "adam", "lamb"):
         write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", optimizer, 0.03), [13.0])
-    assert judge(tmp_path, "best-cifar-resnet18").outcome == "leans towards held"
+    assert judge(tmp_path, "best-cifar-resnet18").outcome == "likely"
     write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "sgd", 0.3), [9.0])
     assert judge(tmp_path, "best-cifar-resnet18").outcome == "undecided"
 
@@ -245,8 +245,8 @@ def test_nobody_wins_by_more_rates(tmp_path: Path) -> None:
         ((0.9, 0.6, 0.7), (0.1, 0.1, 0.1), "held"),
         ((0.4, 0.3, 0.4), (0.1, 0.1, 0.1), "undecided"),  # nobody trains
         ((0.9, 0.9, 0.9), (0.6, 0.7, 0.7), "did not hold"),
-        ((0.9, 0.9), (0.1, 0.1), "leans towards held"),
-        ((0.9, 0.9), (0.6, 0.7), "leans towards not held"),
+        ((0.9, 0.9), (0.1, 0.1), "likely"),
+        ((0.9, 0.9), (0.6, 0.7), "doubtful"),
     ],
 )
 def test_depth_is_decided_by_tuned_rivals(
@@ -272,7 +272,7 @@ def test_depth_is_not_shown_by_a_rival_that_was_not_tuned(
 
 @pytest.mark.parametrize(
     ("lamb", "expected"),
-    [(0.3, "not shown"), (0.35, "leans towards not held")],
+    [(0.3, "not shown"), (0.35, "doubtful")],
     ids=["not trained", "trained"],
 )
 def test_depth_is_judged_by_what_the_authors_reached_in_as_many_epochs(
@@ -295,7 +295,7 @@ def test_rival_that_failed_is_not_beaten(tmp_path: Path) -> None:
     finals = {"nero": (10.0,), "adam": (13.0,), "lamb": (12.0,)}
     write_finals(tmp_path, "cifar-resnet18", finals)
     config = RunConfig("cifar-resnet18", "cpu", "sgd")
-    for status, expected in (("failed", "undecided"), ("diverged", "leans towards held")):
+    for status, expected in (("failed", "undecided"), ("diverged", "likely")):
         write_run(tmp_path, config, [11.0], status=status)
         assert judge(tmp_path, "best-cifar-resnet18").outcome == expected
 
@@ -307,14 +307,14 @@ def test_the_authors_own_scores_bear_out_their_claim_about_depth(tmp_path: Path)
     for optimizer, lrs in DEEP_RATES.items():
         for lr in lrs:
             write_run(tmp_path, RunConfig("mnist-deep", "paper", optimizer, lr), [0.1])
-    assert judge(tmp_path, "deep-tuned").outcome == "leans towards held"
+    assert judge(tmp_path, "deep-tuned").outcome == "likely"
 
 
 def test_imagenet_is_judged_by_nero_out_of_the_box(tmp_path: Path) -> None:
     for lr, final in ((0.01, 26.0), (0.02, 22.0)):
         write_run(tmp_path, RunConfig("imagenet", "paper", "nero", lr), [final])
     write_finals(tmp_path, "imagenet", {"sgd-momentum": (24.0,)}, scale="paper")
-    assert judge(tmp_path, "imagenet").outcome == "leans towards held"
+    assert judge(tmp_path, "imagenet").outcome == "likely"
 
 
 def test_rival_that_trains_with_some_seeds_leaves_depth_undecided(tmp_path: Path) -> None:
@@ -395,9 +395,7 @@ def test_one_seed_cannot_show_that_sgd_is_stable(tmp_path: Path) -> None:
     assert judge(tmp_path, "sgd-unstable").outcome == "undecided"
 
 
-@pytest.mark.parametrize(
-    ("reward", "expected"), [(-1.0, "leans towards held"), (-3.0, "leans towards not held")]
-)
+@pytest.mark.parametrize(("reward", "expected"), [(-1.0, "likely"), (-3.0, "doubtful")])
 def test_rewards_are_near_by_points(tmp_path: Path, reward: float, expected: str) -> None:
     for task in list(paper.TABLE)[:5]:  # one of these is bad, which is allowed
         for lr, final in ((0.003, 10.0), (0.01, 20.0 if task == "cgan" else 10.0)):

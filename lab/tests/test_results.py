@@ -9,7 +9,7 @@ import pytest
 from command_line import Call, call, files_below
 from made_up_runs import write_finals, write_run
 
-from nero_lab.engine import results
+from nero_lab.engine import records, results
 from nero_lab.runner import RunConfig
 
 __all__ = ["call"]  # a fixture
@@ -178,3 +178,15 @@ def test_committed_results_are_whole(path: Path) -> None:
         name, record = results.from_line(line)
         assert results.to_line(name, record) == line
         assert record.config["task"] == path.parent.name
+
+
+def test_collected_runs_are_laid_out_as_they_were(runs: Path, file: Path, call: Call) -> None:
+    assert call(*COLLECT).code == 0
+    elsewhere = runs.with_name("elsewhere")
+    assert results.lay_out(file.parents[1], elsewhere, scale="cpu") == 2
+    for path in elsewhere.rglob("*.jsonl"):
+        assert records.read(path) == records.read(runs / path.relative_to(elsewhere))
+    before = file.read_bytes()
+    assert results.collect(elsewhere, file.parents[1]).num_there == 2
+    assert file.read_bytes() == before
+    assert results.lay_out(file.parents[1], elsewhere, scale="cpu") == 0, "they are there already"

@@ -36,14 +36,14 @@ def sweep(folder: Path, **scores: dict[float, float]) -> list[tuple[RunConfig, r
     ("case", "added"),
     [("inside", None), ("smallest", 0.003), ("largest", 0.2), ("diverged", 0.003)],
 )
-def test_a_rate_beyond_an_end_that_is_best(tmp_path: Path, case: str, added: float | None) -> None:
+def test_a_ratebeyond_an_end_that_is_best(tmp_path: Path, case: str, added: float | None) -> None:
     more = wider(sweep(tmp_path, nero=SCORES[case]), max_rates=5)
     assert [(config.lr, config.seed) for config in more] == [(added, 0), (added, 1)] * (
         added is not None
     )
 
 
-def test_not_beyond_what_is_allowed(tmp_path: Path) -> None:
+def test_notbeyond_what_is_allowed(tmp_path: Path) -> None:
     assert wider(sweep(tmp_path, nero=SCORES["smallest"]), max_rates=3) == []
 
 

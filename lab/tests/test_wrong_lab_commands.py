@@ -70,7 +70,10 @@ NAMES = [  # of what does not exist
     ("run ''", "no task is called ''"),
     ("run Shakespeare", "no task is called 'Shakespeare'"),
     ("run shakespeare/../..", "no task is called 'shakespeare/../..'"),
-    ("run shakespeare --scale huge", "no scale is called 'huge'; there are: paper, cpu, smoke"),
+    (
+        "run shakespeare --scale huge",
+        "no scale is called 'huge'; there are: paper, cpu, mini, smoke",
+    ),
     ("run shakespeare --scale ''", "no scale is called ''"),
     ("run shakespeare --scale ../cpu", "no scale is called '../cpu'"),
     ("run shakespeare --optimizer adan", "no optimizer is called 'adan'; there are: nero,"),

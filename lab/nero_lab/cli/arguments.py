@@ -75,6 +75,32 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     _add_run_dirs(parser)
 
 
+def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", default="mini", help="of every run (default: %(default)s)")
+    parser.add_argument(
+        "--only",
+        type=_names,
+        metavar="NAME,...",
+        help="comparisons whose names begin so, such as today or table-1/cgan (default: all, in order)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="begin no run later than this (default: no limit)",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print how many runs each comparison has, and make none"
+    )
+    parser.add_argument(
+        "--results",
+        type=_folder,
+        metavar="FOLDER",
+        help="of collected runs, which count as done (default: only those in --runs-dir do)",
+    )
+    _add_run_dirs(parser)
+
+
 def _add_time_options(parser: argparse.ArgumentParser) -> None:
     _add_task(parser)
     _add_changes(parser)
@@ -205,6 +231,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "list": ("the tasks, or the data, sizes, times and rates of one", _add_list_options),
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
+    "protocol": (
+        "the runs that the evidence consists of, one by one; resumes",
+        _add_protocol_options,
+    ),
     "time": ("what a step costs, optimizer by optimizer in turns", _add_time_options),
     "collect": ("add finished runs to one file per task and scale", _add_collect_options),
     "report": ("figures and tables from records", _add_report_options),

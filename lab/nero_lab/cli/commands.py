@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _call(args)
     except KeyboardInterrupt:
-        again = "; repeat the command to resume" if args.command in ("run", "sweep") else ""
+        again = (
+            "; repeat the command to resume" if args.command in ("run", "sweep", "protocol") else ""
+        )
         return _refuse(args, f"interrupted{again}", code=130)
 
 
@@ -82,8 +84,8 @@ def _traceback(args: argparse.Namespace, config: Any) -> str:
 
 def _ending(config: Any, record: Any) -> str:
     metric = config.task_spec.metric
-    if record.status == "diverged":
-        return f"diverged: {record.end['message']}"
+    if record.status in ("diverged", "stopped"):
+        return f"{record.status}: {record.end['message']}"
     best = record.best(metric.name, higher_is_better=metric.higher_is_better)
     return f"{record.status}, {metric.label} {record.last(metric.name):.4g} (best {best:.4g})"
 
@@ -92,6 +94,12 @@ def _sweep(args: argparse.Namespace) -> int:
     from nero_lab.sweep.trials import sweep_command
 
     return sweep_command(args, _run_dirs(args))
+
+
+def _protocol(args: argparse.Namespace) -> int:
+    from nero_lab.protocol.queue import protocol_command
+
+    return protocol_command(args, _run_dirs(args))
 
 
 def _time(args: argparse.Namespace) -> int:
@@ -173,6 +181,7 @@ _COMMANDS = {
     "list": _list,
     "run": _run,
     "sweep": _sweep,
+    "protocol": _protocol,
     "time": _time,
     "collect": _collect,
     "report": _report,

@@ -34,7 +34,7 @@ def load(
     Which are changed, and how, depends on their place alone: it is the same in every run.
 
     Args:
-        folder: where ``train.en``, ``val.en`` and ``test_2016_flickr.en`` are.
+        folder: the folder with ``train.en``, ``val.en`` and ``test_2016_flickr.en``.
         num_train: use the first so many for training.
         num_others: use the first so many of each of the others.
     """

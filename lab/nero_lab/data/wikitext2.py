@@ -23,7 +23,7 @@ def load(folder: Path, *, num_tokens: int | None = None) -> Words:
     """Read the three texts; the vocabulary is what occurs in any of them: 33,278 words.
 
     Args:
-        folder: where ``train.txt``, ``valid.txt`` and ``test.txt`` are.
+        folder: the folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
         num_tokens: read the first so many words for training, and a tenth of that of each other
             text; the vocabulary is then that of what was read.
     """
@@ -41,7 +41,7 @@ def load(folder: Path, *, num_tokens: int | None = None) -> Words:
 
 
 def columns(text: Tensor, num_columns: int) -> Tensor:
-    """Cut a text into equally long consecutive pieces, one a row; the remainder is dropped.
+    """Cut a text into equally long consecutive pieces, one per row; the remainder is dropped.
 
     Example:
         >>> columns(torch.arange(7), 2).tolist()

@@ -1,4 +1,4 @@
-"""Checkpoints from which a run resumes to the bit.
+"""Checkpoints from which a run resumes bit-exactly.
 
 They hold tensors and plain values only, no classes: a checkpoint survives renamed modules.
 """

@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,17 @@ from nero_lab.engine.records import Recorder
 from nero_lab.engine.sums import add_, averages
 from nero_lab.engine.task import Experiment, Setting, Sums
 
-NUM_STEP_RECORDS = 60  # a curve needs no more, and records stay small
-
 
 class DivergedError(ArithmeticError):
     """A loss was not a finite number."""
+
+
+class StoppedError(Exception):
+    """A rule of the caller ended the run before its last epoch."""
+
+
+Stop = Callable[[int, Mapping[str, float]], str | None]
+"""Says why a run is to end, if it is, from the number of epochs done and the scores of the last."""
 
 
 class Loop:
@@ -44,6 +50,7 @@ class Loop:
         setting: recipe, seed, device and rank.
         checkpoint_path: where the state of the run is kept, if it is.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
+        stop: asked after every epoch but the last, whether the run is to end.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Loop:
         *,
         checkpoint_path: Path | None = None,
         checkpoint_steps: int = 500,
+        stop: Stop | None = None,
     ) -> None:
         self.experiment = experiment
         self.optimizers = optimizers
@@ -70,6 +78,7 @@ class Loop:
         }
         self._checkpoint_path = checkpoint_path
         self._checkpoint_steps = checkpoint_steps
+        self._stop = stop
         self._began = time.monotonic()
         self._modules = dict(experiment.players)  # before they are wrapped
         if setting.world_size > 1:
@@ -135,10 +144,11 @@ class Loop:
 
         Raises:
             DivergedError: if a loss is not finite. What was seen until then is recorded.
+            StoppedError: if the rule that was given says so.
         """
         self.begin()
         steps_per_epoch = self.experiment.steps_per_epoch
-        log_every = max(self.num_steps // NUM_STEP_RECORDS, 1)
+        log_every = max(self.num_steps // self.recipe.num_step_records, 1)
         while self.step < self.num_steps:
             epoch, start = divmod(self.step, steps_per_epoch)
             for batch in self.experiment.batches(epoch, start):
@@ -224,6 +234,9 @@ class Loop:
         _check_finite(trained, self.step)
         self.sums = {}
         self._save(recorder)
+        why = self._stop and self.step < self.num_steps and self._stop(round(self.epoch), scores)
+        if why:
+            raise StoppedError(why)
 
     def _record_step(self, recorder: Recorder, lr: float, values: dict[str, float]) -> None:
         epoch = round(self.epoch, 4)

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from nero_lab.engine.errors import ConfigError
 
-Status = Literal["finished", "diverged", "failed", "unfinished"]
+Status = Literal["finished", "diverged", "stopped", "failed", "unfinished"]
 FILE_NAME = "records.jsonl"
 
 _NUMBER = (int, float)
@@ -120,7 +120,7 @@ class RunRecord:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to run: divergence is a result, a failure is not."""
-        return self.status in ("finished", "diverged")
+        return self.status in ("finished", "diverged", "stopped")
 
     def best(self, metric: str, *, higher_is_better: bool) -> float:
         """Return the best value of a score over the epochs, or NaN if there is none."""

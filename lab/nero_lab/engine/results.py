@@ -68,6 +68,37 @@ def collect(runs_dir: Path, results_dir: Path) -> Collected:
     return Collected(sum(len(found.added) for found in files.values()), num_there, num_unfinished)
 
 
+def lay_out(results_dir: Path, runs_dir: Path, *, scale: str) -> int:
+    """Write the runs of a scale in the results where runs leave their records, unless some are there.
+
+    So finished runs are not rerun, and what follows from them goes on where they were not made.
+
+    Args:
+        results_dir: where ``TASK/SCALE.jsonl`` are.
+        runs_dir: the folder of all runs.
+        scale: of the runs.
+
+    Returns:
+        how many were written.
+    """
+    num_written = 0
+    for path in sorted(results_dir.glob(f"*/{scale}.jsonl")):
+        for line in path.read_bytes().splitlines():
+            name, record = from_line(line)
+            log = runs_dir / path.parent.name / scale / name / records.FILE_NAME
+            if log.exists():
+                continue
+            lines = [*record.steps, *record.epochs]
+            lines.sort(key=lambda each: (each["step"], each["kind"] == "epoch"))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            whole = [record.config, *lines, *([record.end] if record.end else [])]
+            log.write_bytes(
+                b"".join(records.to_line({"kind": each["kind"], **each}) for each in whole)
+            )
+            num_written += 1
+    return num_written
+
+
 def read_all(folder: Path) -> list[RunRecord]:
     """Read every run below a folder, in the order of their names.
 

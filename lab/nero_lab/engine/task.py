@@ -67,7 +67,9 @@ class Recipe:
         clip_norm: largest norm of the gradient of a player, if any; or that of some optimizers, by name.
         precision: what matrix products are computed in; weights are always float32.
         options: what the task leaves open: widths, depths, numbers of examples.
+        num_step_records: lines that a run's record has for steps, beside those for epochs: 60 draw a curve.
         takes: the time of one run, as it was seen.
+        shrunk: what is smaller than at paper scale, in one line.
     """
 
     epochs: int
@@ -76,7 +78,9 @@ class Recipe:
     clip_norm: float | Mapping[str, float] | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     options: Mapping[str, Any] = field(default_factory=dict)
+    num_step_records: int = 60
     takes: str = ""
+    shrunk: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Experiment(ABC):
     GAN. Under torchrun the loop replaces each with its ``DistributedDataParallel``, so an experiment
     calls them through ``self.players``.
 
-    A run must be resumable to the bit: an experiment draws its batches from ``(seed, epoch, index)``
+    Resuming must be bit-exact, so an experiment draws its batches from ``(seed, epoch, index)``
     alone, takes other randomness from torch's global generator, and keeps whatever else changes during
     training in ``state_dict``.
     """

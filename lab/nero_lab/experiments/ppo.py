@@ -1,8 +1,8 @@
-"""Proximal policy optimisation on an Atari game, by Stable-Baselines3.
+"""Proximal policy optimization on an Atari game, by Stable-Baselines3.
 
 Stable-Baselines3 plays, computes the loss and calls ``optimizer.step()``. Two things are ours: the
 optimizer and its learning rate come from the training loop, and the games go into the checkpoint, so
-that a run resumes to the bit in the middle of play.
+that a run can resume bit-exactly in the middle of a game.
 """
 
 import math

@@ -23,7 +23,7 @@ class Perceptron(nn.Module):
 
 
 MakePerceptron = Callable[[int], nn.Module]
-"""Makes what stands in the place of a perceptron, from the width of the stream."""
+"""Builds the replacement of an MLP from the width of the residual stream."""
 
 
 class Block(nn.Module):
@@ -76,7 +76,7 @@ class Block(nn.Module):
 
 
 def init_blocks_(model: nn.Module, *, num_layers: int) -> None:
-    """Draw all weights of a transformer anew, in place; gains stay at one.
+    """Initialize all weights of a transformer in place; gains stay at one.
 
     Weights begin as normal numbers of standard deviation 0.02; those that write into the residual
     stream are smaller by the root of the number of writers, so that depth does not widen the stream.

@@ -7,7 +7,7 @@ from nero_lab.models.block import Perceptron
 
 
 class Experts(nn.Module):
-    """Stands in the place of a perceptron: the sum of the chosen experts, weighted by their shares.
+    """A mixture of experts in place of an MLP: the sum of the chosen experts, weighted by their shares.
 
     The router gives every expert a share of every token, by softmax, and the ``num_active`` largest count.
     They are not rescaled to add up to one, so that the router learns even if it chooses a single expert.

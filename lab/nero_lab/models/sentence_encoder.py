@@ -45,7 +45,7 @@ class SentenceClassifier(nn.Module):
         self.head = nn.Linear(encoder.config.hidden_size, num_classes)  # type: ignore[union-attr, arg-type]
 
     def train(self, mode: bool = True) -> "SentenceClassifier":
-        """Set the mode, but for an encoder that only makes features."""
+        """Set the mode; a frozen encoder stays in eval mode."""
         super().train(mode)
         if self.is_frozen:
             self.encoder.eval()

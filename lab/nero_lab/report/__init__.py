@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nero_lab.report import costs, figures, heat_map, overview, page, transfer
+from nero_lab.report import costs, figures, heat_map, overview, page, protocol, today, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import read_comments
 from nero_lab.report.comparisons import TRANSFER, pictures
@@ -27,7 +27,7 @@ def report_command(args: argparse.Namespace, tasks: Mapping[str, Task] = TASKS) 
 def write_report(
     results_dir: Path, out: Path, *, scale: str | None = None, tasks: Mapping[str, Task] = TASKS
 ) -> Records:
-    """Write ``report.md``, ``report.html`` and ``figures/*.png``, and return what was read.
+    """Write ``report.md``, ``report.html``, the pages they lead to and ``figures/*.png``.
 
     Args:
         results_dir: folder of records, as runs leave them or as ``nero-lab collect`` gathers them, and of
@@ -35,6 +35,9 @@ def write_report(
         out: folder to write to.
         scale: what to show of each task; that at which most optimizers were run if None.
         tasks: the tasks to report on.
+
+    Returns:
+        what was read.
 
     Raises:
         ConfigError: if there are no records, none at that scale, or some that cannot be compared.
@@ -74,7 +77,13 @@ def write_report(
     gaps = heat_map.gaps(results)
     if len(gaps):
         heat_map.draw(gaps, folder / "rates.png")
-    text = page.to_markdown(tasks, results, verdicts, comments, records, has_rates=len(gaps) > 0)
-    (out / "report.md").write_text(text, encoding="utf-8")
-    (out / "report.html").write_text(page.to_html(text), encoding="utf-8")
+    if compared := today.rows(protocol.scored(records, tasks)):
+        today.draw(compared, folder / "today.png")
+    pages = page.to_pages(tasks, results, verdicts, comments, records, has_rates=len(gaps) > 0)
+    for stale in {"claims", "method", *map(page.page_of, tasks)} - pages.keys():
+        for ending in ("md", "html"):
+            (out / f"{stale}.{ending}").unlink(missing_ok=True)
+    for name, text in pages.items():
+        (out / f"{name}.md").write_text(text, encoding="utf-8")
+        (out / f"{name}.html").write_text(page.to_html(text), encoding="utf-8")
     return records

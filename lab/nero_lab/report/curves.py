@@ -41,8 +41,8 @@ class Curve:
         label: what the legend says.
         look: colour and dashes.
         band: mean, low and high by epoch or step.
-        strays: of runs that did not come to their end, the values by epoch or step and where the run was
-            lost, NaN if it may still go on.
+        strays: for unfinished runs, the values by epoch or step and where the run failed, NaN if it may
+            still be running.
     """
 
     label: str

@@ -58,9 +58,9 @@ def _quantile(confidence: float, degrees: int) -> float:
 def against(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Comparison:
     """Compare two scores.
 
-    With fewer than three shared seeds the mean difference alone decides, and shows no more than a leaning.
-    An optimizer of which every run diverged is worse than one of which none did. If only some did, that
-    may be chance, and the other seeds are those on which all went well: nothing is told.
+    With fewer than three shared seeds, only the mean difference counts, and it shows at most a tendency.
+    An optimizer whose runs all diverged is worse than one whose runs all finished. If only some runs
+    diverged, that may be chance, and the other seeds are a biased sample: the result is undecided.
     """
     diverged = [each.num_diverged / each.num_seeds for each in (rate, other)]
     if any(diverged):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from html import escape
 
 from nero.numbers import human_bytes
@@ -62,6 +63,17 @@ def seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
+def seeds_between(counts: Iterable[int]) -> str:
+    """Write how many seeds several scores have.
+
+    Example:
+        >>> seeds_between([3, 1]), seeds_between([3, 3])
+        ('1 to 3 seeds', '3 seeds')
+    """
+    low, high = min(counts := list(counts)), max(counts)
+    return f"{low} to {seeds(high)}" if low < high else seeds(low)
+
+
 def span(first: str, last: str) -> str:
     """Write a range, or what it begins with if that is its end, too.
 
@@ -78,7 +90,9 @@ def mean(rate: Rate) -> str:
 
 
 def diverged(rate: Rate) -> str:
-    """Write how many runs diverged."""
+    """Write how many runs diverged, or were stopped because they were far behind at half time."""
+    if rate.num_stopped == rate.num_diverged:
+        return "stopped at half time, far behind"
     if rate.num_seeds == 1:
         return "the only run diverged"
     return f"{rate.num_diverged} of {rate.num_seeds} runs diverged"

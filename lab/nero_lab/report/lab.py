@@ -5,8 +5,19 @@ from nero_lab.engine.errors import ConfigError
 from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.engine.results import read_below
 from nero_lab.engine.task import Metric, Recipe, Task
+from nero_lab.protocol.plan import PLAN, Comparison
 from nero_lab.runner.timing import IDLE
 from nero_lab.tasks import TASKS
 
-__all__ = ["IDLE", "OPTIMIZERS", "TASKS", "ConfigError", "Metric", "Recipe", "Task"]
+__all__ = [
+    "IDLE",
+    "OPTIMIZERS",
+    "PLAN",
+    "TASKS",
+    "Comparison",
+    "ConfigError",
+    "Metric",
+    "Recipe",
+    "Task",
+]
 __all__ += ["read_below", "records"]

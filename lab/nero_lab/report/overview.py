@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,30 +18,30 @@ from nero_lab.report.verdicts import MARKS, Claim, Verdict
 
 COLOURS = {
     "held": "#00694d",
-    "leans towards held": "#00694d",
+    "likely": "#00694d",
     "did not hold": "#a63c00",
-    "leans towards not held": "#a63c00",
+    "doubtful": "#a63c00",
 }
 """Of an outcome; those that decide nothing are grey."""
 
 _GREY = "#6a6a6a"
 _LIMIT = 60.0  # percent; what is beyond it is drawn at the edge
-_ROW = 0.52  # inches
-_CLAIM_WIDTH = 62  # letters
+_WIDTH, _ROW = 4.4, 0.54  # inches: narrow enough for a phone
+_CLAIM_WIDTH = 58  # letters
 
 
 def draw(verdicts: Mapping[Claim, Verdict], path: Path) -> None:
     """Draw claims as rows: the advantage over each rival with its interval, and the outcome."""
     with drawn_in_style():
-        figure = Figure(figsize=(11.0, _ROW * len(verdicts) + 1.3), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, _ROW * len(verdicts) + 1.6), layout="constrained")
         axes = figure.subplots()
         for row, (claim, verdict) in enumerate(verdicts.items()):
             _draw_row(axes, row, claim, verdict)
         axes.set_ylim(len(verdicts) - 0.4, -0.6)
         axes.set_xlim(-1.12 * _LIMIT, 1.12 * _LIMIT)
         axes.set_yticks([])
-        axes.axvline(0, color="black", linewidth=1, zorder=0)
-        axes.set_xlabel("how much better the claim's favourite is, in % of the rival's score")
+        axes.axvline(0, color="#b0b0b0", linewidth=1, zorder=0)
+        axes.set_xlabel("how much better the claim's favourite is,\nin % of the rival's score")
         axes.spines[["left", "right", "top"]].set_visible(False)
         _explain(figure, verdicts)
         figure.savefig(path)
@@ -56,24 +57,27 @@ def _draw_row(axes: Axes, row: int, claim: Claim, verdict: Verdict) -> None:
     colour = COLOURS.get(verdict.outcome, _GREY)
     is_sure = verdict.outcome == verdict.finding
     beside = axes.get_yaxis_transform()
-    text = textwrap.fill(claim.title, _CLAIM_WIDTH, max_lines=2)
-    axes.text(-0.05, row, capitalised(text), transform=beside, ha="right", va="center", fontsize=9)
-    mark = MARKS[verdict.outcome]
-    axes.text(-0.025, row, mark, transform=beside, ha="center", va="center", color=colour)
+    text = f"{MARKS[verdict.outcome]} {verdict.outcome}: {capitalised(claim.title)}"
+    text = textwrap.fill(text, _CLAIM_WIDTH, max_lines=2)
     weight = "bold" if is_sure and colour != _GREY else "normal"
-    axes.text(
-        1.02, row, verdict.outcome, transform=beside, va="center", color=colour, weight=weight
-    )
+    style: dict[str, Any] = {
+        "color": colour,
+        "weight": weight,
+        "fontsize": 8.5,
+        "linespacing": 1.05,
+    }
+    axes.text(0.0, row - 0.44, text, transform=beside, ha="left", va="top", **style)
     axes.axhline(row + 0.5, color="#e2e2e2", linewidth=0.8, zorder=0)
     drawn = [
         (favourite, rival) for favourite, rival in verdict.pairs if _is_finite(favourite, rival)
     ]
     for place, (favourite, rival) in enumerate(drawn):
-        y = row + 0.56 * ((place + 0.5) / len(drawn) - 0.5)
-        _draw_interval(axes, y, relative(favourite, rival), look(rival.optimizer).colour)
+        y = row + 0.28 + 0.36 * ((place + 0.5) / len(drawn) - 0.5)
+        draw_interval(axes, y, relative(favourite, rival), look(rival.optimizer).colour)
 
 
-def _draw_interval(axes: Axes, y: float, found: Difference, colour: str) -> None:
+def draw_interval(axes: Axes, y: float, found: Difference, colour: str) -> None:
+    """Draw an advantage as a dot on its interval; it is hollow if there is one seed and no interval."""
     mean = min(max(found.mean, -_LIMIT), _LIMIT)
     marker = "o" if mean == found.mean else "<" if found.mean < 0 else ">"
     if found.num_seeds > 1:
@@ -95,4 +99,4 @@ def _explain(figure: Figure, verdicts: Mapping[Claim, Verdict]) -> None:
     ]
     one = {"marker": "o", "linestyle": "", "color": _GREY, "markerfacecolor": "white"}
     handles.append(Line2D([], [], **one, label="one seed, no interval"))  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, title="against")
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, title="against")

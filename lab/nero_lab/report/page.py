@@ -1,4 +1,4 @@
-"""The page in Markdown and HTML: what the templates beside this module are filled with."""
+"""The pages in Markdown and HTML: what the templates beside this module are filled with."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,16 @@ from typing import Any
 import markdown
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from nero_lab.report import comparisons, formatting, paper, recipes, tables, transfer
+from nero_lab.report import (
+    comparisons,
+    formatting,
+    paper,
+    protocol,
+    recipes,
+    tables,
+    today,
+    transfer,
+)
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
@@ -32,7 +41,7 @@ def judge(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> dict[Cla
     return {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
 
 
-def to_markdown(
+def to_pages(
     tasks: Mapping[str, Task],
     results: Mapping[str, Results],
     verdicts: Mapping[Claim, Verdict],
@@ -40,29 +49,71 @@ def to_markdown(
     records: Records,
     *,
     has_rates: bool,
-) -> str:
-    """Return the page in Markdown; its pictures are drawn elsewhere."""
-    text = _template("report.md.j2").render(
-        summary=tables.summary_table({n: t for n, t in tasks.items() if t.name}, results),
-        tasks=tasks,
-        results=results,
-        comments=comments,
-        skipped=records.skipped,
-        verdicts=verdicts,
-        has_rates=has_rates,
-    )
+) -> dict[str, str]:
+    """Return every page in Markdown, by name without its ending; their pictures are drawn elsewhere.
+
+    A report on one task is one page. Otherwise each task has a page, and ``report`` leads to them.
+    """
+    scored = protocol.scored(records, tasks)
+    values = {
+        "summary": tables.summary_table({n: t for n, t in tasks.items() if t.name}, results),
+        "hours": tables.hours_table(records),
+        "tasks": tasks,
+        "results": results,
+        "comments": comments,
+        "skipped": records.skipped,
+        "verdicts": verdicts,
+        "has_rates": has_rates,
+        "has_today": bool(today.rows(scored)),
+        "protocol": scored,
+    }
+    if len(tasks) == 1:
+        return {"report": _filled("report", values)}
+    pages = {"report": _filled("overview", values), "method": _filled("method", values)}
+    if verdicts:
+        pages["claims"] = _filled("claims", values)
+    for name, task in tasks.items():
+        own = {
+            "name": name,
+            "task": task,
+            "found": results.get(name),
+            "own_remarks": comments.get(name, {}),
+            "compared": scored.get(name, []),
+        }
+        pages[page_of(name)] = _filled("task", {**values, **own})
+    home = f"[{TITLE if verdicts else 'Runs of nero-lab'}](report.md)"
+    for name in pages.keys() - {"report"}:
+        raised = re.sub(r"^##(#*) ", r"#\1 ", pages[name], flags=re.MULTILINE)
+        pages[name] = f"{raised.rstrip()}\n\nBack to {home}.\n"
+    return pages
+
+
+def page_of(task: str) -> str:
+    """Return the name of a task's page.
+
+    Example:
+        >>> page_of("pong"), page_of("mine:TASK")
+        ('task-pong', 'task-mine.TASK')
+    """
+    return "task-" + task.replace(":", ".")
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    text = _template(f"{template}.md.j2").render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def to_html(text: str) -> str:
-    """Return a page in HTML, made from the one in Markdown, that needs nothing but its pictures."""
+    """Return a page in HTML, made from the one in Markdown, that needs only its pictures."""
     converter = markdown.Markdown(
         extensions=["fenced_code", "md_in_html", "sane_lists", "tables", "toc"],
         extension_configs={"toc": {"toc_depth": "2-2"}},
     )
-    head, _, rest = converter.convert(text).partition("<h2")
+    text = re.sub(r"(\]\([\w.-]+)\.md\)", r"\1.html)", text)  # links between pages
+    head, heading, rest = converter.convert(text).partition("<h2")
     title, template = text.partition("\n")[0].removeprefix("# "), _template("report.html.j2")
-    filled = template.render(title=title, head=head, contents=converter.toc, rest=f"<h2{rest}")
+    contents = converter.toc if heading else ""
+    filled = template.render(title=title, head=head, contents=contents, rest=heading + rest)
     return filled + "\n"
 
 
@@ -107,6 +158,7 @@ def _template(name: str) -> Template:
         "look": look,
         "moved_rates": moved_rates,
         "paper": paper,
+        "protocols": protocol,
         "pictures": comparisons.pictures,
         "recipes": recipes,
         "tables": tables,

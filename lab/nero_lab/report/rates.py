@@ -1,8 +1,8 @@
 """The table of rates: one row for each optimizer at each learning rate, with its score over seeds.
 
 A score is the value of the task's metric after the last epoch, as in the paper, or that on a test split if
-all runs have it; the best rate is always chosen by the former. A run that diverged has none; it counts as
-infinitely bad.
+all runs have it; the best rate is always chosen by the former. A run that diverged or was stopped has
+none; it counts as infinitely bad.
 """
 
 from typing import Any
@@ -22,12 +22,13 @@ _LINE = ["variant", "place", "optimizer"]  # what one line of a figure is
 def rates_table(runs: DataFrame) -> DataFrame:
     """Group the runs of a task by variant, optimizer and learning rate, in the order of tables.
 
-    Columns: the ``values`` of runs that are done, one per seed, infinite if it diverged, their ``mean``,
-    ``low``, ``high`` and ``badness`` (the mean, turned so that lower is better), ``badness_by_seed``,
-    ``num_seeds``,
-    ``num_diverged``; ``not_counted`` (how many runs failed or may still go on); median costs; whether
-    this is the best rate (``is_best``) or Nero's default (``is_default``); and of its optimizer the
-    number of rates with a score (``num_rates``) and which end of them the best is (``end_of_rates``).
+    The columns are the ``values`` of finished runs, one per seed, infinite if it diverged. Then come their
+    ``mean``, ``low``, ``high``, ``badness`` (the mean, turned so that lower is better) and
+    ``badness_by_seed``. ``num_seeds`` and ``num_diverged`` count runs, ``num_stopped`` those of the
+    latter that were stopped for being far behind. ``not_counted`` says how many failed or may still be
+    running. Costs are medians. ``is_best`` and ``is_default`` mark the best rate and Nero's default.
+    ``num_rates`` counts the optimizer's rates with a score, and ``end_of_rates`` says which end of them
+    the best one is.
     """
     costs = ("peak_memory_bytes", "optimizer_state_bytes")
     statistics = {"num_seeds": "count", "mean": "mean", "low": "min", "high": "max"}
@@ -37,6 +38,7 @@ def rates_table(runs: DataFrame) -> DataFrame:
         badness=("badness", "mean"),
         values=("score", lambda scores: tuple(scores.dropna())),
         num_diverged=("score", lambda scores: np.isinf(scores).sum()),
+        num_stopped=("status", lambda statuses: (statuses == "stopped").sum()),
         **{cost: (cost, "median") for cost in costs},
     )
     rates["not_counted"] = [_not_counted(group) for _, group in grouped]

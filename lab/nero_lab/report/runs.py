@@ -20,7 +20,11 @@ from nero_lab.report.rates import Rate, rates_table
 from nero_lab.report.style import order
 from nero_lab.report.times import Times, read_times
 
-SCALES = ("paper", "cpu", "smoke")
+SCALES = ("paper", "cpu", "mini", "smoke")
+
+PROTOCOL_SCALE = "mini"
+"""The scale of the protocol, which has tables of its own: see ``protocol.py``."""
+
 _CLOCK = ("seconds", "peak_memory_bytes")
 
 
@@ -132,13 +136,18 @@ def collect(
         counts = begun.scale.value_counts().reindex(scales).dropna().astype(int)
         ended = begun[begun.is_done].groupby("scale").optimizer.nunique()
         ended = ended.reindex(counts.index, fill_value=0)
+        if set(ended.index) - {
+            PROTOCOL_SCALE,
+            "smoke",
+        }:  # the protocol's runs have their own tables
+            ended = ended.drop(PROTOCOL_SCALE, errors="ignore")
         chosen = scale or (ended.idxmax() if len(ended) else "")  # the largest, of equals
         kept = begun[begun.scale == chosen]
         if kept.empty:
             continue
         _check(kept)
         not_begun = runs[(runs.scale == chosen) & ~runs.has_begun]
-        others = counts.drop(chosen, errors="ignore").to_dict()
+        others = counts.drop([chosen, PROTOCOL_SCALE], errors="ignore").to_dict()
         tested = kept.test_score[kept.is_done]
         is_tested = bool(tested.notna().all() and np.isfinite(tested).any())
         if is_tested:

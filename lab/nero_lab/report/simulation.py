@@ -23,7 +23,7 @@ class ErrorRates(NamedTuple):
 def error_rates(*, num_seeds: int = 3, num_rates: int = 3, num_optimizers: int = 4) -> ErrorRates:
     """Judge made-up scores of equal optimizers, each at the best of its rates.
 
-    What a seed does to all scores alike is left out: it is in no difference.
+    The effect of a seed on all scores is left out, since differences cancel it.
 
     Args:
         num_seeds: seeds of every optimizer at every rate.
@@ -48,5 +48,6 @@ def _best(scores: NDArray[np.float64]) -> SimpleNamespace:
         badness_by_seed=dict(enumerate(best)),
         num_seeds=len(best),
         num_diverged=0,
+        num_stopped=0,
         num_rates=len(scores),
     )

@@ -1,17 +1,18 @@
 """The tables of the page: data frames of text."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pandas import DataFrame
 
-from nero_lab.report import comparisons, formatting
+from nero_lab.report import comparisons, formatting, protocol
 from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
 from nero_lab.report.lab import TASKS, Task
 from nero_lab.report.paper import TABLE, best_curves, scores
+from nero_lab.report.protocol import Scored
 from nero_lab.report.rates import NERO_LR, Rate
 from nero_lab.report.recipes import num_parameters
-from nero_lab.report.runs import Results
+from nero_lab.report.runs import Records, Results
 from nero_lab.report.style import look, variant_look
 from nero_lab.report.verdicts import Claim, Verdict
 
@@ -54,7 +55,7 @@ def _alone(favourite: Rate, rival: Rate) -> str:
     """Write what one comparison says, which is less than a verdict on several rivals needs."""
     found = against(favourite, rival)
     is_leaning = found != "not told apart" and shared_seeds((favourite, rival)) < MIN_SEEDS
-    return f"leans towards {found}" if is_leaning else found
+    return f"probably {found}" if is_leaning else found
 
 
 def final_table(results: Results) -> DataFrame:
@@ -146,6 +147,57 @@ def _best_published(task: Task) -> str:
     table = scores(task.name).query("table == 'Table 1'")
     means = (_last_points(task) if table.empty else table).set_index("optimizer")["mean"]
     return str(means.idxmax() if task.metric.higher_is_better else means.idxmin())
+
+
+def overview_table(
+    tasks: Mapping[str, Task],
+    results: Mapping[str, Results],
+    scored: Mapping[str, Sequence[Scored]],
+) -> DataFrame:
+    """Return a row for every task: a link to its page, and who was ahead in which runs."""
+    rows = []
+    for name, task in tasks.items():
+        found = results.get(name)
+        own = scored.get(name, [])
+        told = f"{found.scale}: {_leaders(found)}" if found else "recipe only"
+        rows.append(
+            {
+                "task": f"[{formatting.capitalised(task.title)}](task-{name.replace(':', '.')}.md)",
+                "score": task.metric.label,
+                "best runs first": told,
+                "by the protocol (mini)": protocol.in_short(own[0]) if own else formatting.NOTHING,
+            }
+        )
+    table = DataFrame(rows)
+    return table if scored else table.drop(columns="by the protocol (mini)")
+
+
+def _leaders(results: Results, num_shown: int = 3) -> str:
+    """Write the best optimizers without a variant, and if there are none, of the largest variant."""
+    names = results.rates.optimizer.unique()
+    variants = ("", *results.rates.variant.value_counts().index)
+    ran = next((found for v in variants if (found := results.best(names, v))), {})
+    ordered = sorted(ran.values(), key=lambda rate: rate.badness)[:num_shown]
+    counts = [rate.num_seeds for rate in ordered]
+    if not counts:
+        return "no run has ended"
+    words = ", ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
+    return f"{words} ({formatting.seeds_between(counts)})"
+
+
+def hours_table(records: Records) -> DataFrame:
+    """Return the number of runs and the machine time of each task at each scale."""
+    found = records.runs.groupby(["task", "scale"], sort=False).seconds
+    return DataFrame(
+        {
+            "task": task,
+            "scale": scale,
+            "runs": str(len(seconds)),
+            "one run (median)": formatting.duration(seconds.median()),
+            "hours in all": f"{seconds.sum() / 3600:.2f}",
+        }
+        for (task, scale), seconds in found
+    )
 
 
 def modern_table(results: Results) -> DataFrame:

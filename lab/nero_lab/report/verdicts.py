@@ -1,11 +1,11 @@
 """How a claim is tested by records: the rules, apart from the claims themselves.
 
-A difference counts as `differences` says. A claim that some optimizer is the best is *held* if it is
-better than every other, *did not hold* if another is better than it, and *undecided* otherwise: if some
-are not told apart, if it leads but a rival was not run, or if the one that leads had more rates to choose
+A difference counts as `differences` says. A claim that an optimizer is the best is *held* if it is
+better than every other, *did not hold* if another is better than it, and *undecided* otherwise. It is
+undecided if some cannot be told apart, if a rival was not run, or if the leader had more rates to choose
 from. Of several rivals, one is likelier to seem better by chance: their intervals are wider, so that in
 all no more than one claim in twenty fails wrongly. With fewer than three seeds that all have, *held* and
-*did not hold* become leanings. Smoke runs are too small to test anything.
+*did not hold* become *likely* and *doubtful*. Smoke runs are too small to test anything.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ Finding = Literal["held", "did not hold", "undecided", "not shown", "not tested"
 MARKS = {
     "held": "✔",
     "did not hold": "✘",
-    "leans towards held": "↗",
-    "leans towards not held": "↘",
+    "likely": "↗",
+    "doubtful": "↘",
     "undecided": "≈",
     "not shown": "?",
     "not tested": NOTHING,
@@ -46,18 +46,18 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The finding, or a leaning towards it if there were too few seeds.
+        """The finding, or a weaker word for it if there were too few seeds.
 
         Example:
             >>> Verdict("held", "", 3).outcome
             'held'
             >>> Verdict("did not hold", "", 1).outcome
-            'leans towards not held'
+            'doubtful'
         """
         if self.num_seeds >= MIN_SEEDS:
             return self.finding
-        leanings = {"held": "leans towards held", "did not hold": "leans towards not held"}
-        return leanings.get(self.finding, self.finding)
+        weaker = {"held": "likely", "did not hold": "doubtful"}
+        return weaker.get(self.finding, self.finding)
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ def headline(verdicts: Iterable[Verdict]) -> str:
 
     Example:
         >>> headline([Verdict("held", "", 1), Verdict("held", "", 3)])
-        'Of 2 claims: 1 held, 1 leaning towards held.'
+        'Of 2 claims: 1 held, 1 likely.'
     """
     counts = Counter(verdict.outcome for verdict in verdicts)
     told = [f"{counts[outcome]} {outcome}" for outcome in MARKS if counts[outcome]]
-    return f"Of {counts.total()} claims: {', '.join(told).replace('leans', 'leaning')}."
+    return f"Of {counts.total()} claims: {', '.join(told)}."
 
 
 def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], Verdict]:

@@ -24,9 +24,9 @@ class RunConfig:
     """One run: a task, an optimizer and a seed, at a scale.
 
     Args:
-        task: name of a task, or ``package.module:TASK`` of one's own.
-        scale: "paper", "cpu" or "smoke"; a task of one's own may have others.
-        optimizer: name of an optimizer, or ``package.module:function`` of one's own.
+        task: name of a task, or ``package.module:TASK`` for your own.
+        scale: "paper", "cpu" or "smoke"; your own task may have others.
+        optimizer: name of an optimizer, or ``package.module:function`` for your own.
         lr: learning rate; the task's published best rate, or the optimizer's default, if None.
         seed: of weights, batches and everything else random.
         variant: name of a variant of the task.

@@ -16,7 +16,7 @@ from filelock import FileLock
 from nero_lab.engine import checkpoint, records
 from nero_lab.engine.errors import ConfigError, DataError
 from nero_lab.engine.folders import check_can_be_made
-from nero_lab.engine.loop import DivergedError, Loop
+from nero_lab.engine.loop import DivergedError, Loop, Stop, StoppedError
 from nero_lab.engine.progress import Progress, ProgressBar, Silent
 from nero_lab.engine.provenance import provenance
 from nero_lab.engine.records import Recorder, RunRecord
@@ -51,7 +51,9 @@ class RunDirs:
             )
 
 
-def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> RunRecord:
+def run(
+    config: RunConfig, dirs: RunDirs, progress: Progress | None = None, *, stop: Stop | None = None
+) -> RunRecord:
     """Run a configuration, or what is left of it, and return its records.
 
     Finished runs are not rerun. An interrupted run resumes from its checkpoint. A run that diverges is
@@ -62,6 +64,7 @@ def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> R
         config: what to run.
         dirs: where to read and write.
         progress: receives steps and epochs; by default a progress bar, unless ``dirs.quiet``.
+        stop: a rule that may end the run after an epoch; it is then recorded as stopped, and not rerun.
     """
     path = dirs.runs_dir / config.name / records.FILE_NAME
     check_can_be_made(dirs.runs_dir, option="--runs-dir")
@@ -70,7 +73,7 @@ def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> R
         where = device, rank, world_size
         setting = Setting(config.recipe, config.seed, dirs.data_dir, *where, config.optimizer)
         if not _is_done(config, dirs, setting):
-            _run(config, setting, path, dirs, progress)
+            _run(config, setting, path, dirs, progress, stop)
         if world_size > 1:
             dist.barrier()  # until the first rank has written the end
         record = records.read(path)
@@ -79,10 +82,15 @@ def run(config: RunConfig, dirs: RunDirs, progress: Progress | None = None) -> R
 
 
 def _run(
-    config: RunConfig, setting: Setting, path: Path, dirs: RunDirs, progress: Progress | None
+    config: RunConfig,
+    setting: Setting,
+    path: Path,
+    dirs: RunDirs,
+    progress: Progress | None,
+    stop: Stop | None,
 ) -> None:
     # Before there is a folder: what the user must put right leaves none behind.
-    loop = _build(config, setting, path, dirs)
+    loop = _build(config, setting, path, dirs, stop)
     with _locked(path.parent, setting.rank):
         if _is_done(config, dirs, setting):  # by another process, which held the lock until now
             return
@@ -95,7 +103,9 @@ def _run(
         _train(config, loop, recorder, progress, quiet=dirs.quiet or setting.rank > 0)
 
 
-def _build(config: RunConfig, setting: Setting, path: Path, dirs: RunDirs) -> Loop:
+def _build(
+    config: RunConfig, setting: Setting, path: Path, dirs: RunDirs, stop: Stop | None
+) -> Loop:
     """Set up a run, and record why that failed if the user cannot put it right by other words."""
     try:
         experiment, optimizers = build(config, setting)
@@ -111,6 +121,7 @@ def _build(config: RunConfig, setting: Setting, path: Path, dirs: RunDirs) -> Lo
         setting,
         checkpoint_path=path.with_name(checkpoint.FILE_NAME),
         checkpoint_steps=dirs.checkpoint_steps,
+        stop=stop,
     )
 
 
@@ -133,6 +144,8 @@ def _train(
         ending = {"status": "finished"}
     except DivergedError as error:
         ending = {"status": "diverged", "message": str(error)}
+    except StoppedError as error:
+        ending = {"status": "stopped", "message": str(error)}
     except Exception as error:
         ending = _failure(error)
         raise

@@ -38,7 +38,7 @@ class Row:
 
 
 def rows(found: Sequence[Found]) -> list[Row]:
-    """Gather runs that differ in nothing but the seed."""
+    """Gather runs that differ only in the seed."""
 
     def key(item: Found) -> tuple[str, str, float]:
         assert item[0].lr is not None

@@ -32,13 +32,13 @@ def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
         (line, end)
         for line in lines
         if 1 < len(line) < max_rates
-        for end in [_open_end(line, best(line, higher_is_better=higher))]
+        for end in [open_end(line, best(line, higher_is_better=higher))]
         if end is not None
     ]
     most = min(max_rates, max(map(len, lines), default=0))
     behind = [(line, _better_end(line, higher)) for line in lines if 1 < len(line) < most]
     return [
-        replace(config, lr=_beyond(line, end))
+        replace(config, lr=beyond(line, end))
         for line, end in open_ended or behind
         for config, _ in found
         if (config.variant, config.optimizer, config.lr)
@@ -46,7 +46,7 @@ def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
     ]
 
 
-def _open_end(line: Sequence[Row], chosen: Row | None) -> int | None:
+def open_end(line: Sequence[Row], chosen: Row | None) -> int | None:
     """Return the index of the end beyond which a better rate may lie: 0, -1 or None."""
     if chosen is None:  # all diverged, in some seed
         return 0
@@ -57,13 +57,13 @@ def _better_end(line: Sequence[Row], higher_is_better: bool) -> int:
     return -1 if best((line[0], line[-1]), higher_is_better=higher_is_better) is line[-1] else 0
 
 
-def _beyond(line: Sequence[Row], end: int) -> float:
+def beyond(line: Sequence[Row], end: int) -> float:
     """Return the next rate beyond an end, as far from it as its neighbour or twice, to one digit.
 
     Example:
         >>> from collections import Counter
         >>> line = [Row(None, "nero", lr, (), Counter()) for lr in (0.01, 0.03, 0.1)]
-        >>> _beyond(line, -1), _beyond(line, 0)
+        >>> beyond(line, -1), beyond(line, 0)
         (0.3, 0.003)
     """
     neighbour = line[1] if end == 0 else line[-2]

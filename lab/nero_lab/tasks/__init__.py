@@ -21,6 +21,7 @@ from nero_lab.tasks.shakespeare import SHAKESPEARE
 from nero_lab.tasks.shakespeare_moe import SHAKESPEARE_MOE
 from nero_lab.tasks.shakespeare_transfer import SHAKESPEARE_TRANSFER
 from nero_lab.tasks.wikitext2 import WIKITEXT2
+from nero_lab.tasks.zipf_words import ZIPF_WORDS
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -38,6 +39,7 @@ TASKS: dict[str, Task] = {
         SHAKESPEARE_MOE,
         SHAKESPEARE_TRANSFER,
         CIFAR_VIT,
+        ZIPF_WORDS,
         FINEWEB_GPT2,
         MINILM_CAPTIONS,
     )

@@ -57,6 +57,22 @@ CGAN = Task(
             },
             takes="20 to 25 minutes on one core with AMX, and 5 more for a first classifier",
         ),
+        "mini": Recipe(
+            epochs=4,
+            batch_size=64,
+            schedule=_SCHEDULE,
+            options={
+                "generator_width": 16,
+                "discriminator_width": 16,
+                "num_images": 3_200,
+                "num_samples": 1_000,
+                "classifier_width": 8,
+                "classifier_epochs": 8,
+            },
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="a sixteenth and an eighth of the channels, 3,200 images and 4 epochs instead of 120",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=32,

@@ -32,6 +32,15 @@ CIFAR_RESNET18 = Task(
             options={"width": 8, "rotation": 0.0, "num_images": None},
             takes="about 8 minutes on one core with AMX",
         ),
+        "mini": Recipe(
+            epochs=4,
+            batch_size=32,
+            schedule=SCHEDULE,
+            options={"width": 8, "rotation": 0.0, "num_images": 2_560},
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="an eighth of the channels, 2,560 images and 320 steps",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=32,

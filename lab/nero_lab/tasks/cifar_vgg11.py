@@ -45,6 +45,15 @@ CIFAR_VGG11 = Task(
             options=_SMALL | {"width": 0.25, "num_images": None},
             takes="about 6 minutes on one core with AMX",
         ),
+        "mini": Recipe(
+            epochs=4,
+            batch_size=32,
+            schedule=SCHEDULE,
+            options=_SMALL | {"width": 0.25, "num_images": 4_096},
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="a quarter of the channels, 4,096 images and 512 steps",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=32,

@@ -47,6 +47,22 @@ CIFAR_VIT = Task(
             },
             takes="5 to 12 minutes on one core",
         ),
+        "mini": Recipe(
+            epochs=4,
+            batch_size=64,
+            schedule=Cosine(warmup=1 / 8),
+            options={
+                "patch": 8,
+                "num_layers": 3,
+                "width": 96,
+                "num_heads": 3,
+                "rotation": 0.0,
+                "num_images": 4_096,
+            },
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="patches of 8x8, three layers 96 wide, 4,096 images and 256 steps",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=32,

@@ -56,7 +56,7 @@ class FineWeb(NextToken):
         for index in range(start, self.steps_per_epoch):
             first = (epoch * self.steps_per_epoch + index) * size
             items = torch.arange(first + setting.rank, first + size, setting.world_size)
-            # Only `nero-lab time` goes on beyond the recipe, and then perhaps beyond the last token.
+            # Only `nero-lab time` runs past the end of the recipe, perhaps past the last token.
             yield self.train.windows(items % len(self.train))
 
     def valid_windows(self) -> Iterator[Windows]:

@@ -131,6 +131,19 @@ MULTI30K = Task(
             options=_SMALL | {"num_layers": 2, "width": 256, "num_heads": 4, "hidden": 512},
             takes="20 to 50 minutes on one core with AMX",
         ),
+        "mini": Recipe(
+            epochs=4,
+            batch_size=32,
+            schedule=Triangle(),
+            options=_SMALL
+            | {
+                **{"num_sentences": 3_200, "num_layers": 2, "width": 64, "num_heads": 2},
+                "hidden": 128,
+            },
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="3,200 of 29,000 sentences, two layers 64 wide instead of six 512 wide, and 400 steps",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=16,
@@ -143,6 +156,7 @@ MULTI30K = Task(
     build=Multi30k,
     lrs={"nero": 0.001, "sgd": 0.0001, "adam": 0.0001, "lamb": 0.01},
     grids=PAPER_GRIDS,
+    variants={"cosine": {"schedule": "Cosine(warmup=0.1)"}},
     paper_parameters=48_932_352,
     differences=(
         "The paper calls the data WMT16 English-German; its stored runs are Multi30k (the multimodal "

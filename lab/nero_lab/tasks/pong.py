@@ -1,4 +1,4 @@
-"""Pong by proximal policy optimisation: Figure 9 of the paper."""
+"""Pong by proximal policy optimization: Figure 9 of the paper."""
 
 from nero_lab.engine.schedules import Linear
 from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
@@ -46,6 +46,16 @@ PONG = Task(
             precision="bfloat16",
             options=_OPTIONS,
             takes="17 to 23 minutes on one core with AMX",
+        ),
+        "mini": Recipe(
+            epochs=20,  # 204,800 steps
+            batch_size=256,
+            schedule=Linear(),
+            clip_norm=0.5,
+            options=_OPTIONS,
+            num_step_records=12,
+            takes="about 10 minutes on one core",
+            shrunk="a twenty-fifth of the steps",
         ),
         "smoke": Recipe(
             epochs=2,

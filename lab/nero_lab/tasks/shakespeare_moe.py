@@ -1,4 +1,4 @@
-"""The character GPT on Tiny Shakespeare with a mixture of experts in the place of each perceptron."""
+"""The character GPT on Tiny Shakespeare with a mixture of experts instead of each MLP."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,10 +31,13 @@ class ShakespeareMoE(Shakespeare):
         }
 
 
-def _with_experts(scale: str, *, takes: str, **changes: Any) -> Recipe:
+def _with_experts(
+    scale: str, *, takes: str, options: Mapping[str, Any] | None = None, **changes: Any
+) -> Recipe:
     recipe = SHAKESPEARE.recipes[scale]
     experts: Mapping[str, Any] = {"num_experts": 4, "num_active": 2, "balance": 0.01}
-    return replace(recipe, options={**recipe.options, **experts}, takes=takes, **changes)
+    merged = {**recipe.options, **experts, **(options or {})}
+    return replace(recipe, options=merged, takes=takes, **changes)
 
 
 SHAKESPEARE_MOE = Task(
@@ -48,6 +51,13 @@ SHAKESPEARE_MOE = Task(
             "cpu",
             takes="5 to 12 minutes on one core",
             precision="float32",
+        ),
+        "mini": _with_experts(
+            "mini",
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            options={"steps_per_epoch": 50},
+            shrunk="3 layers 96 wide instead of 6 384 wide, windows of 64, 200 steps of 16 windows",
         ),
         "smoke": _with_experts("smoke", takes="seconds"),
     },

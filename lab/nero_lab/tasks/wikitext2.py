@@ -116,6 +116,16 @@ WIKITEXT2 = Task(
             options=_OPTIONS,
             takes="50 to 110 minutes on one core with AMX",
         ),
+        "mini": Recipe(
+            epochs=2,
+            batch_size=10,
+            schedule=_SCHEDULE,
+            clip_norm={"sgd": 0.25},
+            options=_OPTIONS | {"num_tokens": 50_000, "width": 100, "hidden": 100},
+            num_step_records=12,
+            takes="20 to 60 seconds on one core",
+            shrunk="the first 50,000 of 2.1 million words, layers half as wide, and 2 epochs instead of 20",
+        ),
         "smoke": Recipe(
             epochs=2,
             batch_size=4,
@@ -128,6 +138,7 @@ WIKITEXT2 = Task(
     build=WikiText2,
     lrs={"nero": 0.01, "sgd": 1.0, "adam": 0.0001, "lamb": 0.01},
     grids=PAPER_GRIDS,
+    variants={"cosine": {"schedule": "Cosine(warmup=0.1)"}},
     differences=(
         "The paper does not describe the model; sizes and dropout are those of its authors' code: no "
         "layer norm, embedding and decoder untied.",

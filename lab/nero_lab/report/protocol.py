@@ -1,0 +1,175 @@
+"""The protocol's runs: a table and plain sentences for each comparison that has records.
+
+A preset is scored at its default learning rate, everybody else at the best of those that were run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pandas import DataFrame
+
+from nero_lab.report import formatting
+from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
+from nero_lab.report.lab import PLAN, Comparison, Metric, Task
+from nero_lab.report.rates import Rate
+from nero_lab.report.runs import PROTOCOL_SCALE, Records, Results, collect
+from nero_lab.report.style import look
+
+_TITLES = {
+    "today": "Presets and today's optimizers",
+    "table-1": "Table 1 of the paper",
+    "constraints": "Constraints one by one",
+    "granularity": "Updates per synapse, neuron and layer",
+    "reparameterization": "Reparameterized weights",
+    "deep": "A deep perceptron",
+    "others": "More of today's optimizers",
+}
+_ALL = "seeds"  # everybody of "today" and "others", where they have more seeds
+_FAVOURITES: dict[str, tuple[str, ...]] = {
+    "today": ("nero-rows", "nero-polar"),
+    "others": ("nero-rows", "nero-polar"),
+}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One comparison, and the score of each of its optimizers that has one."""
+
+    comparison: Comparison
+    metric: Metric
+    rates: Mapping[str, Rate]  # by optimizer, in the order of the plan
+    num_runs: int
+
+    @property
+    def name(self) -> str:
+        """What kind of comparison it is: the first part of its key."""
+        return self.comparison.key.partition("/")[0]
+
+    @property
+    def title(self) -> str:
+        """A heading."""
+        variant = self.comparison.variant
+        return _TITLES[self.name] + (f" ({variant})" if variant else "")
+
+    @property
+    def ranked(self) -> list[Rate]:
+        """The scores, the best first."""
+        return sorted(self.rates.values(), key=lambda rate: rate.badness)
+
+    @property
+    def missing(self) -> list[str]:
+        """The optimizers that have no score yet."""
+        names = [entrant.optimizer for entrant in self.comparison.entrants]
+        return [look(name).title for name in names if name not in self.rates]
+
+    @property
+    def pairs(self) -> list[tuple[Rate, Rate]]:
+        """Each favourite beside each rival; a comparison without favourites has its leader for one."""
+        leader = "nero" if "nero" in self.rates else self.ranked[0].optimizer
+        names = _FAVOURITES.get(self.name, (leader,))
+        favourites = [self.rates[name] for name in names if name in self.rates]
+        rivals = [rate for name, rate in self.rates.items() if name not in names]
+        return [(favourite, rival) for favourite in favourites for rival in rivals]
+
+
+def scored(records: Records, tasks: Mapping[str, Task]) -> dict[str, list[Scored]]:
+    """Return the comparisons of the plan that have scores, by task."""
+    found: dict[str, list[Scored]] = {}
+    if (records.runs.scale == PROTOCOL_SCALE).any():
+        results = collect(records, tasks, PROTOCOL_SCALE)
+        for comparison in PLAN:
+            own = results.get(comparison.task)
+            if own is not None and not comparison.key.startswith(_ALL):
+                one = _scored(comparison, own)
+                if one.rates and one.pairs:
+                    found.setdefault(comparison.task, []).append(one)
+    return found
+
+
+def table(found: Scored) -> DataFrame:
+    """Return a row for every optimizer, the best first."""
+    return DataFrame(
+        {
+            "optimizer": look(rate.optimizer).title,
+            "lr": f"{rate.lr:g}" + ("" if _is_tuned(found, rate) else " (default)"),
+            "rates tried": _rates_tried(found, rate),
+            "seeds": str(rate.num_seeds),
+            f"{found.metric.label}, mean": formatting.mean(rate),
+            "range": formatting.spread(rate),
+        }
+        for rate in found.ranked
+    )
+
+
+def sentences(found: Scored) -> list[str]:
+    """Return one plain sentence for every favourite and rival."""
+    return [_sentence(found, favourite, rival) for favourite, rival in found.pairs]
+
+
+def in_short(found: Scored) -> str:
+    """Write the scores, the best first, and of how many seeds."""
+    words = ", ".join(f"{look(r.optimizer).title} {formatting.mean(r)}" for r in found.ranked)
+    counts = [rate.num_seeds for rate in found.rates.values()]
+    return f"{words} ({formatting.seeds_between(counts)})"
+
+
+def _scored(comparison: Comparison, results: Results) -> Scored:
+    variant = comparison.variant or ""
+    names = [entrant.optimizer for entrant in comparison.entrants]
+    rates = results.best(names, variant)
+    for entrant in comparison.entrants:
+        if entrant.default is not None:
+            rate = results.rate(entrant.optimizer, entrant.default, variant)
+            rates.pop(entrant.optimizer, None)
+            if rate is not None:
+                rates[entrant.optimizer] = rate
+    ordered = {name: rates[name] for name in names if name in rates}
+    runs = results.runs
+    is_own = runs.optimizer.isin(names) & (runs.variant == variant)
+    return Scored(comparison, results.metric, ordered, int(is_own.sum()))
+
+
+def _is_tuned(found: Scored, rate: Rate) -> bool:
+    (entrant,) = (e for e in found.comparison.entrants if e.optimizer == rate.optimizer)
+    return entrant.default is None
+
+
+def _rates_tried(found: Scored, rate: Rate) -> str:
+    if not _is_tuned(found, rate):
+        return "1, its default"
+    end = f", best is the {rate.end_of_rates}" if rate.end_of_rates else ""
+    return f"{rate.num_rates}{end}"
+
+
+def _sentence(found: Scored, favourite: Rate, rival: Rate) -> str:
+    """Say who is ahead, by how much, how sure that is, and what it rests on."""
+    first, second = (look(rate.optimizer).title for rate in (favourite, rival))
+    for name, rate in ((first, favourite), (second, rival)):
+        if rate.num_diverged:
+            return f"{first} against {second}: {name}: {formatting.diverged(rate)}."
+    outcome, gain = against(favourite, rival), difference(favourite, rival)
+    if not gain.num_seeds:
+        return f"{first} and {second} have no seed in common."
+    scale = 100 / abs(rival.mean) * (-1 if outcome == "worse" else 1)
+    verb = {"better": "is ahead of", "worse": "is behind"}.get(outcome, "is not told apart from")
+    by = f"by {_percent(gain.mean * scale)}"
+    if gain.num_seeds > 1:
+        low, high = sorted((gain.low * scale, gain.high * scale))
+        by += f" (95% interval {_percent(low)} to {_percent(high)})"
+    seeds = formatting.seeds(shared_seeds((favourite, rival)))
+    if gain.num_seeds == 1:
+        seeds = "one seed only, so no interval"
+    elif gain.num_seeds < MIN_SEEDS:
+        seeds += " only, so a leaning"
+    chosen = f"{_chosen(found, favourite)} against {_chosen(found, rival)}"
+    return f"{first} {verb} {second} {by}; {seeds}; {chosen}."
+
+
+def _chosen(found: Scored, rate: Rate) -> str:
+    if not _is_tuned(found, rate):
+        return "its default"
+    return f"the best of {rate.num_rates} learning rates"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f}%".replace("-", formatting.MINUS)

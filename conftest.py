@@ -36,6 +36,8 @@ _NEEDS = {
 
 # `make docs` runs the notebooks; two build hooks are copies, and one module of a name is enough.
 collect_ignore = ["docs/notebooks", "lab/hatch_build.py", "tools/hatch_build.py"]
+# They import the benchmark that runs them.
+collect_ignore += ["tools/submissions"]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

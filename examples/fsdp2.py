@@ -1,7 +1,7 @@
 """Train a small GPT with FSDP2 and Nero, and resume from a sharded checkpoint.
 
     torchrun --nproc-per-node 2 examples/fsdp2.py --steps 20
-    torchrun --nproc-per-node 4 examples/fsdp2.py --steps 40     # goes on at step 20, on other ranks
+    torchrun --nproc-per-node 4 examples/fsdp2.py --steps 40     # resumes at step 20, on more ranks
 
 The GPT comes with nero-tools, and the text that it learns is this file. Nothing here is special to Nero but
 the line that builds it, after `fully_shard`: it must see the sharded parameters.

@@ -1,6 +1,7 @@
 """Draw what a step does to a neuron, and what alpha-robustness asks of it.
 
-    python examples/neuron_turning_figure.py           # writes docs/images/neuron-turning.png
+    python examples/neuron_turning_figure.py           # writes docs/images/neuron-turning.svg
+    python docs/images/dark_mode.py docs/images/neuron-turning.svg
 
 On the left is the plane that holds a neuron and its gradient: Nero's step goes along the negative
 gradient, and the projection brings the neuron back onto the sphere, so all that remains is a turn.
@@ -10,13 +11,11 @@ turning through no more than an angle: a cap. The package computes both.
 
 import argparse
 import math
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
 from torch import Tensor
 
 from nero.diagnostics import turning_angle
@@ -24,7 +23,7 @@ from nero.functional import nero_update
 from nero.layout import neurons
 from nero_tools.theory import log_cap_measure
 
-DEFAULT = Path(__file__).parents[1] / "docs" / "images" / "neuron-turning.png"
+DEFAULT = Path(__file__).parents[1] / "docs" / "images" / "neuron-turning.svg"
 INK, BLUE, RED, GREY = "#222222", "#3f51b5", "#c62828", "#9e9e9e"
 ETA, ALPHA = 0.5, 0.6  # large, so that they can be seen
 
@@ -38,10 +37,7 @@ def main() -> None:
     draw_step(figure.add_subplot(1, 2, 1))
     draw_cap(figure.add_subplot(1, 2, 2, projection="3d"))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    with BytesIO() as drawn:
-        figure.savefig(drawn, dpi=150)
-        # It is the first picture of the site: 64 colours are a fifth of the bytes.
-        Image.open(drawn).convert("RGB").quantize(64).save(options.out, optimize=True)
+    figure.savefig(options.out, dpi=110, transparent=True)
     print(f"wrote {options.out}")
 
 
@@ -109,7 +105,7 @@ def draw_cap(axes: Any) -> None:
     axes.text(*(1.1 * pole).tolist(), r"$w$", fontsize=13, zorder=10)
     axes.text2D(
         0.5,
-        0.3,
+        0.02,
         "balanced neurons\nof fan-in 4",
         transform=axes.transAxes,
         color="#757575",
@@ -126,7 +122,7 @@ def draw_cap(axes: Any) -> None:
 
 def _surface(axes: Any, points: Tensor, colour: str, alpha: float) -> None:
     parts = [part.numpy() for part in points.unbind(-1)]
-    axes.plot_surface(*parts, color=colour, alpha=alpha, linewidth=0, shade=False)
+    axes.plot_surface(*parts, color=colour, alpha=alpha, linewidth=0, shade=False, rasterized=True)
 
 
 def _line(axes: Any, points: Tensor, colour: str) -> None:

@@ -1,14 +1,15 @@
 """Train a small network with Nero, and measure what the paper's theory says of every step.
 
     python examples/relative_trust.py        # under a minute; needs nero-tools and matplotlib
+    python docs/images/dark_mode.py docs/images/relative-trust.svg
 
 At each of 100 steps this measures both sides of deep relative trust (Definition 4) and of stability
-(Definition 3): for Nero's own step, and for a random step of the same size in every layer; and for
+(Definition 3): for Nero's own step, and for a random step of the same size in every layer. There are
 three losses: the cross-entropy that is trained, the logit of the right class, which is linear in
 the network's output, and that logit of a single sample. After training it searches for the angle at
 which the network ceases to be alpha-robust (Definition 6), tries random rotations beside it, and
 bounds the error rate. There are no biases, so that the theory is about the whole network. It writes
-records/theory-relative-trust.json and docs/images/relative-trust.png.
+records/theory-relative-trust.json and docs/images/relative-trust.svg.
 """
 
 import argparse
@@ -42,8 +43,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--record", type=Path, default=ROOT / "records/theory-relative-trust.json")
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/relative-trust.png")
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/relative-trust.svg")
+    parser.add_argument("--draw", action="store_true", help="only draw the record that is there")
     options = parser.parse_args()
+    if options.draw:
+        draw(json.loads(options.record.read_text()), options.figure)
+        return
     torch.manual_seed(0)
     images, labels = make_images()
     model = make_model()
@@ -220,7 +225,7 @@ def print_summary(record: dict[str, Any]) -> None:
 
 
 def write(record: dict[str, Any], path: Path) -> None:
-    """Write JSON with one line a step; whether an inequality held follows from its two sides."""
+    """Write JSON with one line per step; whether an inequality held follows from its two sides."""
     kept = [
         {kind: {k: v for k, v in told.items() if k[:3] != "is_"} for kind, told in step.items()}
         for step in record["steps"]
@@ -259,7 +264,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
     )
     figure.legend(lines, labels, loc="outside lower center", ncols=2, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, transparent=True)
 
 
 def _spectral(step: Tensor, weight: Tensor) -> float:

@@ -1,6 +1,7 @@
-"""Watch a deep network fail to turn, and turn: draws docs/images/turning-angles.png in less than a minute.
+"""Watch a deep network fail to turn, and turn: draws docs/images/turning-angles.svg in less than a minute.
 
-    python examples/turning_angles.py --out docs/images/turning-angles.png
+    python examples/turning_angles.py --out docs/images/turning-angles.svg
+    python docs/images/dark_mode.py docs/images/turning-angles.svg
 
 A plain MLP of 40 layers learns made-up data three times: with Adam from torch's own initial weights, with
 Adam from weights drawn for its nonlinearity, and with Nero. A monitor looks at every step. The picture
@@ -157,7 +158,7 @@ def main() -> None:
         train("Adam", adam, options.steps, redraw=True),
         train("Nero", Nero, options.steps),
     ]
-    draw(runs).savefig(options.out, dpi=160)
+    draw(runs).savefig(options.out, dpi=160, transparent=True)
     print(f"drawn to {options.out}")
 
 

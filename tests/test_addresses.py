@@ -44,6 +44,8 @@ def test_every_link_is_absolute_and_leads_to_a_file(folder: str, monkeypatch: py
     for target in targets:
         assert target.startswith("https://"), target
         path = re.sub(rf"{REPOSITORY}/(blob|raw)/HEAD/|#.*", "", target)
+        workflow = re.match(rf"{REPOSITORY}/actions/workflows/(\w+\.yml)(/badge\.svg)?$", target)
+        path = f".github/workflows/{workflow[1]}" if workflow else path
         assert path.startswith("https://") or (ROOT / path).exists(), target
 
 

@@ -1,5 +1,6 @@
 """A part of CI is skipped only if nothing that it depends on has changed since it passed."""
 
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -81,7 +82,7 @@ def test_the_command_names_parts_and_tests():
     assert {*run("due").stdout.split()} <= {*names}
     assert run("tests", "test-lab", "test-tools").stdout.split() == ["lab", "tools"]
     assert run("tests").stdout.split() == []
-    assert "there are types, docs" in run("due", "nonsense", returncode=2).stderr
+    assert "there are types, pages" in run("due", "nonsense", returncode=2).stderr
 
 
 @pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.name)
@@ -94,6 +95,8 @@ class TestTable:
 
     def test_what_its_tests_import_is_in_it(self, part):
         """Found by following imports from its test files, over the tests and our packages."""
+        if part.is_weekly:
+            pytest.skip("the library may change without it")
         python = [path for path in part.tests if (ROOT / path).suffix != ".md"]
         reached = {
             path.relative_to(ROOT).as_posix() for path in files_of(python, packages=PACKAGES)
@@ -101,7 +104,8 @@ class TestTable:
         assert reached - {*parts.files_of(part)} == set()
 
     def test_is_a_target_of_the_makefile_and_a_job(self, part):
-        assert f"\n{part.name}: " in (ROOT / "Makefile").read_text()
+        targets = re.findall(r"^([\w -]+): ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert part.name in " ".join(targets).split()
         jobs = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
         assert part.name in jobs.split("job:\n")[1].split("]")[0].strip(" [").split(", ")
 

@@ -32,6 +32,7 @@ WITHOUT_EXAMPLE = {
     "results": {
         *("Affine", "Description", "Gram", "NamedLayout", "Neurons", "Row", "Turn", "Updated"),
         *("BalanceReport", "BalanceRow", "Distribution", "LayerReport"),
+        *("StepError", "StepFault", "StepReport"),
         *("ErrorBound", "GeneralisationBound", "RobustnessSearch"),
         *("LayerTrust", "ParameterStep", "RelativeSteps", "RelativeTrust"),
     },

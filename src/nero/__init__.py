@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from nero.optim import Balanced, Nero, cosine_schedule, project_, register_direction
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BALANCED",

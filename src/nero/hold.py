@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nero.core.held import Held
+from nero.core.held import Held, held_range
 from nero.core.neurons import Neurons, neurons_from_options
 from nero.core.sharding import is_sharded
 
@@ -28,4 +28,5 @@ def hold(param: Tensor, neurons: Neurons) -> Held:
 
 def hold_in(group: Mapping[str, Any], param: Tensor) -> Held:
     """Return a parameter of a param group as this rank holds it."""
-    return hold(param, neurons_from_options(group, param.shape))
+    known = held_range(param)
+    return hold(param, neurons_from_options(group, param.shape)) if known is None else known

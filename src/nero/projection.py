@@ -26,7 +26,8 @@ def project_(
     before an optimizer that sees only some of the parameters.
 
     Args:
-        params: a model, its parameters, or param groups. Frozen parameters too: averages often are.
+        params: a model, its parameters, or param groups. Frozen parameters are projected too,
+            since averages are often frozen.
         constraint: where neurons live; a group's own ``constraint`` comes first. ``"initial"`` is an
             error, because nothing here knows what the norms were.
         overrides: as in [`param_groups`][nero.param_groups]; needs a model.
@@ -47,7 +48,7 @@ def project_(
             sphere = as_constraint(group.get("constraint", constraint))
             if sphere.radius == "initial":
                 raise ValueError(
-                    'constraint "initial" names no norm to project to; give a radius, such as '
+                    'constraint "initial" has no norm to project to here; give a radius, such as '
                     "Sphere(radius=1.0)"
                 )
             project_param_(param, neurons_from_options(group, param.shape), sphere)

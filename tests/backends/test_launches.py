@@ -9,7 +9,9 @@ import torch
 import nero.backends
 from nero import Nero
 from nero.backends.triton import launch, trust
-from nero_tools.models import MODELS
+from nero.core import batches
+from nero_tools.models import GPT, MODELS
+from tests.operations import WAITS, Operations
 
 # Small ones of the same kinds: convolutions, attention, stacked experts.
 NAMES = ("resnet-tiny", "gpt-tiny", "moe-tiny")
@@ -109,3 +111,78 @@ def test_tables_of_a_captured_graph_live_as_long_as_the_optimizer(launches, monk
     assert len(kernel._tables) == launch._MAX_TABLES
     assert captured not in kernel._tables.values()
     assert kernel._captured == [captured]
+
+
+def test_a_polar_step_of_twelve_blocks_takes_a_few_hundred_operations(launches, monkeypatch):
+    monkeypatch.setattr(batches, "_UNSTACKED", frozenset())
+    model = GPT(width=16, num_layers=12, num_heads=2, vocabulary=64, context=16)
+    optimizer = Nero(model, preset="polar")
+    set_grads(model)
+    optimizer.step()
+    launches.clear()
+    with Operations() as seen:
+        optimizer.step()
+    assert seen.counts.total() <= 320, seen.counts
+    assert not WAITS & seen.counts.keys()
+    assert [kernel for kernel, _ in launches] == ["advance", "step", "step"]
+
+
+class Reads(Operations):
+    """Refuses to read a tensor's value on the host, which on a GPU waits for it."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(function, types, args, kwargs)
+        name = function.overloadpacket.__name__
+        assert name not in WAITS, f"the step waits for the device in {name}"
+        return out
+
+
+NO_WAITS = {
+    "paper": {},
+    "rows": {"preset": "rows"},
+    "polar": {"preset": "polar"},
+    "polar, bfloat16": {"preset": "polar", "momentum_dtype": "bfloat16"},
+    "initial": {"constraint": "initial"},
+    "propagate": {"nonfinite": "propagate", "gain_penalty": 0.1},
+    "tensor lr": {"lr": torch.tensor(0.01, dtype=torch.float64), "preset": "rows"},
+}
+
+
+@pytest.mark.usefixtures("launches")
+@pytest.mark.parametrize("options", NO_WAITS.values(), ids=NO_WAITS)
+@pytest.mark.parametrize("name", ["gpt-tiny", "resnet-tiny", "moe-tiny"])
+def test_no_step_waits_for_the_device(name, options, monkeypatch):
+    """So a step can be captured in a CUDA graph, as far as its operations say."""
+    monkeypatch.setattr(batches, "_UNSTACKED", frozenset())
+    # A tensor on the CPU may be read on the host, one on a GPU may not.
+    monkeypatch.setattr("nero.core.spec.learning_rate", lambda name, lr: lr)
+    model = MODELS[name]()
+    optimizer = Nero(model, **options)
+    for _ in range(2):  # the first step may judge the weights
+        set_grads(model)
+        optimizer.step()
+    with Reads():
+        optimizer.step()
+
+
+@pytest.mark.parametrize("num_bad", [0, 1, 5])
+@pytest.mark.usefixtures("launches")
+def test_nonfinite_raise_waits_once(num_bad):
+    model = MODELS["gpt-tiny"]()
+    optimizer = Nero(model, nonfinite="raise")
+    for _ in range(2):
+        set_grads(model)
+        optimizer.step()
+    groups = optimizer.param_groups
+    params = [pair for g in groups for pair in zip(g["param_names"], g["params"], strict=True)]
+    names = [name for name, _ in params]
+    for _, param in params[3 : 3 + num_bad]:
+        param.grad.view(-1)[-1] = torch.nan
+    with Operations() as seen:
+        if num_bad:
+            with pytest.raises(FloatingPointError, match=f"`{names[3]}`"):
+                optimizer.step()
+        else:
+            optimizer.step()
+    # A second look at elements, whose results come in one transfer, only if the first finds something.
+    assert sum(seen.counts[name] for name in WAITS) == 1

@@ -137,9 +137,10 @@ def test_the_kernel_passes(variant):
 
 
 def test_is_quick():
-    """Under a second for one dtype on an idle core (0.8 s); one that others share may take twice as long.
+    """The interpreter takes 5 s for one dtype; on a shared core it may take twice as long.
 
-    By the processor's clock, since that does not count the time of others.
+    By the processor's clock, since that does not count the time of others. A device takes under a second
+    by the instructions that `tests/emulated_gpu/test_variants.py` counts.
     """
 
     def seconds() -> float:
@@ -147,7 +148,7 @@ def test_is_quick():
         selftest.self_test(FLOAT32)
         return time.process_time() - start
 
-    assert any(seconds() < 2.0 for _ in range(3))
+    assert any(seconds() < 10.0 for _ in range(3))
 
 
 class TestTrusted:

@@ -20,6 +20,7 @@ def test_says_what_runs_and_what_not(capsys, monkeypatch, tmp_path):
         assert expected in printed
     assert "plain    runs everywhere" in printed
     assert "not run, since it has no device here" in printed
+    assert "check = StepCheck(model, optimizer)" in printed
 
 
 def test_prints_json(capsys):

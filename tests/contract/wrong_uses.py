@@ -29,6 +29,10 @@ ADVICE = re.compile(
 """How messages say what to do: what must be, what there is, or an order."""
 
 
+MAX_LENGTH = 300
+"""Of a message, in characters."""
+
+
 class Odd(nn.Module):
     """A module with one parameter of any kind."""
 
@@ -140,6 +144,7 @@ def check_is_heard(
             eval(code, names)
         except Exception as error:
             raised, message = type(error), str(error)
+            longest = len(message)
             where = traceback.extract_tb(error.__traceback__)[-1].filename
             is_ours = any(Path(where).is_relative_to(package) for package in packages)
             assert is_ours, f"raised in {where}: {message}"
@@ -147,6 +152,8 @@ def check_is_heard(
             assert heard, "silent"
             raised = heard[-1].category
             message = "\n".join(str(each.message) for each in heard)
+            longest = max(len(str(each.message)) for each in heard)
     assert raised is kind, message
     assert re.search(named, message, re.DOTALL), f"{named!r} is not in: {message}"
+    assert longest <= MAX_LENGTH, f"{longest} characters: {message}"
     assert ADVICE.search(message), f"it does not say what to do: {message}"

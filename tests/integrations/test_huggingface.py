@@ -96,7 +96,7 @@ def test_a_rate_that_was_chosen_wins_over_the_presets(tmp_path, arguments, optio
 def test_a_length_beside_a_rate_that_was_chosen_is_heard(tmp_path):
     args = arguments(tmp_path, learning_rate=0.005)
     chosen = nero_for(args, preset="polar", num_steps=1000)
-    with pytest.warns(UserWarning, match="num_steps=1000 has no effect: lr was given"):
+    with pytest.warns(UserWarning, match="num_steps=1000 has no effect: lr is given"):
         optimizer = trainer_of(args, optimizer_cls_and_kwargs=chosen).create_optimizer()
     assert optimizer.param_groups[0]["lr"] == 0.005
 

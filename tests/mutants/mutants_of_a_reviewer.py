@@ -42,17 +42,17 @@ MUTANTS = [
     Mutant(
         "reviewed-optim-03",
         "src/nero/optim/turning.py",
-        '        if any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n',
-        '        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n        if any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n',
+        '        if (updates or not flat) and any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n',
+        '        if any(update.hyper.direction != "gradient" for update in updates):\n            updates = follow_directions(updates)\n        if (updates or not flat) and any(group["nonfinite"] == "raise" for group in groups):\n            check_finite(updates, groups)\n',
         RAISING,
     ),
     # nonfinite=raise raises FloatingPointError for large but finite gradients whose sum overflows
     # (easily in float16).
     Mutant(
         "reviewed-optim-04",
-        "src/nero/checks/finite.py",
-        "    return bool(torch.isfinite(grad.sum()) or torch.isfinite(grad).all())",
-        "    return bool(torch.isfinite(grad.sum()))",
+        "src/nero/core/finite.py",
+        "            found += [u.position for u, good in zip(members, each, strict=True) if not good]",
+        "            found += [u.position for u in members]",
         RAISING,
     ),
     # After the owner of a tensor lr has written to it once, every later step copies it again, so a
@@ -141,8 +141,8 @@ MUTANTS = [
     Mutant(
         "reviewed-optim-14",
         "src/nero/optim/directions.py",
-        "        hyper=update.hyper.along_given(),",
-        '        hyper=update.hyper._replace(direction="gradient", momentum=0.0),',
+        "            hyper=member.hyper.along_given(),",
+        '            hyper=member.hyper._replace(direction="gradient", momentum=0.0),',
         POLAR,
     ),
     # constraint='initial' on a large weight stored as (in, out), such as GPT-2's Conv1D, or on a large

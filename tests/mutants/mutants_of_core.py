@@ -364,9 +364,9 @@ MUTANTS = [
     ),
     Mutant(
         "optim-swapped-parameters",
-        BASE,
-        "if isinstance(key, Tensor) and key not in members]",
-        "if False]",
+        "src/nero/optim/originals.py",
+        "if isinstance(key, Tensor) and key not in members and not is_range(key)",
+        "if False",
         ("tests/contract/test_contract_step.py", "-k", "swapped_parameters_can_be_saved and nero"),
     ),
     Mutant(
@@ -407,8 +407,8 @@ MUTANTS = [
     Mutant(
         "optim-raise",
         "src/nero/checks/finite.py",
-        'update.hyper.nonfinite == "raise" and',
-        "False and",
+        'if update.hyper.nonfinite == "raise"]',
+        "if False]",
         awkward("TestNonFiniteGradient"),
     ),
     Mutant(
@@ -500,15 +500,15 @@ MUTANTS = [
     Mutant(
         "flattened-known",
         FLATTENED,
-        " and param not in known",
+        " and not known.get(param)",
         "",
         ("tests/optim/test_flattened.py",),
     ),
     Mutant(
         "flattened-empty-groups",
         FLATTENED,
-        'if is_flat or any(not g["params"] and id(g) in self._seen for g in groups):',
-        "if is_flat:",
+        "(is_flat or is_alone)",
+        "is_flat",
         ("tests/optim/test_flattened.py",),
     ),
     Mutant(

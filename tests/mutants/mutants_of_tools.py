@@ -20,8 +20,8 @@ MUTANTS = [
     Mutant(
         "plan-size-of-mesh",
         PLAN + "mesh.py",
-        "self.replicate * self.fsdp * self.tp",
-        "self.replicate * self.fsdp",
+        "return math.prod(asdict(self).values())",
+        "return self.replicate * self.fsdp",
         ("tools/tests/plan/test_meshes.py",),
     ),
     Mutant(

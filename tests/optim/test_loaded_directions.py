@@ -11,7 +11,7 @@ from nero import Nero
 from nero.diagnostics import turning_angle
 
 TOKENS = torch.randint(0, 50, (8, 7), generator=torch.Generator().manual_seed(0))
-RESTARTS = "saved with another direction than here, so the running norm starts again"
+RESTARTS = "saved with another direction than here, so the running norm starts over"
 
 
 class LanguageModel(nn.Module):

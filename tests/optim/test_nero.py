@@ -565,7 +565,7 @@ class TestPresets:
         ("options", "why"),
         [
             ({"preset": "rows"}, "preset='rows' has one learning rate"),
-            ({"preset": "polar", "lr": 0.02}, "lr was given"),
+            ({"preset": "polar", "lr": 0.02}, "lr is given"),
         ],
     )
     def test_a_length_that_has_no_effect_is_said(self, options, why):

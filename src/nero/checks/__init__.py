@@ -1,1 +1,1 @@
-"""Mistakes that users make, and the messages that say what to do; nothing here changes a parameter."""
+"""Checks of what users pass, with messages that say what to do; nothing here changes a parameter."""

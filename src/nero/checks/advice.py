@@ -1,4 +1,4 @@
-"""Hints about choices that are valid but probably not meant, each given once."""
+"""Warnings about choices that are valid but probably unintended."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,51 +9,49 @@ from nero.core.presets import CHOSEN, find_preset
 from nero.core.warn import warn_user
 
 MAX_USUAL_RAD = 1.0
-"""Beyond this angle per step a neuron forgets where it was."""
+"""Beyond this angle per step, a neuron forgets its direction."""
 
 
 def advise_on_lr(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
     """Warn about a learning rate meant for an optimizer whose learning rate is not an angle.
 
-    Called when groups are added, not when they step: schedulers and checkpoints may have small rates later.
+    Called when groups are added, not at every step: schedulers may lower the learning rate later.
 
     Args:
-        groups: param groups, all judged together: some may well be slow.
+        groups: param groups; only the largest learning rate counts, as some may be slow on purpose.
         preset: the optimizer's preset.
     """
-    found = find_preset(preset)
+    values = find_preset(preset)
     rates = [group["lr"] for group in groups]
     if any(isinstance(lr, Tensor) and lr.device.type != "cpu" for lr in rates):
         return  # reading it would wait for the device
     fastest = max(map(float, rates), default=0.0)
     if fastest > MAX_USUAL_RAD:
         warn_user(
-            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, further than training "
-            f"can use: Nero's lr is an angle; use {found.lr:g}"
+            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too far to train with: "
+            f"Nero's lr is an angle; use {values.lr:g}"
         )
-    is_tuned = any(
-        group["constraint"].radius == "initial" for group in groups
-    )  # pretrained weights
-    if 0 < fastest < (find_preset("paper") if is_tuned else found).slow_lr:
+    is_pretrained = any(group["constraint"].radius == "initial" for group in groups)
+    if 0 < fastest < (find_preset("paper") if is_pretrained else values).slow_lr:
         warn_user(
             f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too little to train with: it "
-            f"looks like a rate for Adam, but Nero's lr is an angle; use {found.lr:g}, "
+            f"looks like a rate for Adam, but Nero's lr is an angle; use {values.lr:g}, "
             'or about 1e-3 and constraint="initial" to fine-tune'
         )
 
 
 def advise_on_num_steps(preset: str, lr: Any, num_steps: int | None) -> None:
-    """Warn if ``num_steps`` has no effect, or is far from what its rule was measured on."""
-    found = find_preset(preset)
+    """Warn if ``num_steps`` has no effect, or is outside the range on which its rule was measured."""
+    values = find_preset(preset)
     if num_steps is None:
         return
-    if lr is not None or found.num_steps is None:
-        why = "lr was given, too" if lr is not None else f"preset={preset!r} has one learning rate"
+    if lr is not None or values.num_steps is None:
+        why = "lr is given" if lr is not None else f"preset={preset!r} has one learning rate"
         warn_user(f"num_steps={num_steps} has no effect: {why}; leave out one of them")
-    elif not found.is_measured(num_steps):
-        shortest, longest = found.measured_steps or (0, 0)
+    elif not values.is_measured(num_steps):
+        shortest, longest = values.measured_steps or (0, 0)
         warn_user(
-            f"num_steps={num_steps:,} makes lr {found.rate(num_steps):.3g}, but the rule behind it was "
+            f"num_steps={num_steps:,} makes lr {values.rate(num_steps):.3g}, but the rule behind it was "
             f"measured on runs of {shortest:,} to {longest:,} steps only; check that lr on a short run, or "
             "pass lr="
         )
@@ -103,7 +101,7 @@ def warn_of_other_preset(saved: str, present: str) -> None:
 
 
 def is_chosen(group: Mapping[str, Any], option: str) -> bool:
-    """Whether somebody chose this option of a group; one without record of that has only chosen options.
+    """Whether the user chose this option of a group; without a record, every option counts as chosen.
 
     Example:
         >>> from nero.checks.advice import is_chosen

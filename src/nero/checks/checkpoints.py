@@ -1,4 +1,4 @@
-"""Checkpoints of something else, or of the same thing in another order."""
+"""Checkpoints from another optimizer, or with parameters in another order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -12,13 +12,20 @@ from nero.core.warn import warn_user
 Group: TypeAlias = Mapping[str, Any]
 
 HOW_TO_PASS = "pass what optimizer.state_dict() returned"
-_ANEW = "load the model's weights alone, and start the optimizer anew"
+_ANEW = "load only the model's weights, and start with a new optimizer"
 _TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
-"""Options that others have too, so that they tell nothing."""
+"""Options that torch's optimizers have, too, so they identify nothing."""
+
+
+def some(keys: Iterable[Any]) -> str:
+    """Name the first three keys, and count the others."""
+    names = [*map(repr, keys)]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more or "nothing"
 
 
 def check_mapping(state_dict: Any) -> None:
-    """Raise unless this can be a state dict; hooks may still change what is in it."""
+    """Raise unless this is a mapping; a hook may still change its contents."""
     if not isinstance(state_dict, Mapping):
         first = ": load the file first, torch.load(path)" if isinstance(state_dict, str) else ""
         raise TypeError(
@@ -31,9 +38,8 @@ def check_state_dict(state_dict: Any) -> None:
     check_mapping(state_dict)
     for key in ("param_groups", "state"):
         if key not in state_dict:
-            shown = ", ".join(repr(k) for k in [*state_dict][:3]) or "nothing"
             raise ValueError(
-                f"this state_dict has no {key!r}, so it is not that of an optimizer; it has {shown}: "
+                f"this state_dict has no {key!r}, so it is not an optimizer's; it has {some(state_dict)}: "
                 + HOW_TO_PASS
             )
     groups, states = state_dict["param_groups"], state_dict["state"]
@@ -52,13 +58,13 @@ def check_origin(
     specs: Mapping[str, StateSpec],
     optimizer: str,
 ) -> None:
-    """Raise if what was kept for a parameter has nothing of this optimizer that each of its kind has."""
+    """Raise if a parameter's saved state lacks every key that this optimizer always saves."""
     own_options = {*options} - _TORCHS_OPTIONS
     for group in saved:
         is_empty = not any(states.get(index) for index in group["params"])
         if is_empty and own_options and not own_options & group.keys():
             raise ValueError(
-                f"the checkpoint has no {min(own_options)} and no state, only {sorted(group)}; it is the "
+                f"the checkpoint has no {min(own_options)} and no state, only {some(group)}; it is the "
                 f"checkpoint of another optimizer than {optimizer}: {_ANEW}"
             )
     own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
@@ -66,13 +72,13 @@ def check_origin(
         state = states.get(index)
         if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
             raise ValueError(
-                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {sorted(state)}; it is "
+                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {some(state)}; it is "
                 f"the checkpoint of another optimizer than {optimizer}: {_ANEW}"
             )
 
 
 def check_groups(saved: Sequence[Group], present: Sequence[Group]) -> None:
-    """Raise unless the saved groups have as many parameters as the present ones, one by one."""
+    """Raise unless each saved group has as many parameters as the present one."""
     theirs, ours = ([len(group["params"]) for group in groups] for groups in (saved, present))
     if theirs == ours:
         return
@@ -80,9 +86,9 @@ def check_groups(saved: Sequence[Group], present: Sequence[Group]) -> None:
     if len(theirs) == len(ours):
         problem = "contains a parameter group that doesn't match the size of optimizer's group"
     raise ValueError(
-        f"loaded state dict {problem}: it has {_sizes(theirs)}, this optimizer {_sizes(ours)}; build it as "
-        "it was built then: from the model, from its parameters, or from the same groups. Parameters are "
-        "matched by name where both sides have the same names"
+        f"loaded state dict {problem}: it has {_sizes(theirs)}, this optimizer {_sizes(ours)}; build it "
+        "the way the saved one was built: from the model, its parameters, or the same groups. Parameters "
+        "are matched by name where both sides have the same names"
     )
 
 
@@ -93,27 +99,27 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
-    """Warn if a group of a checkpoint was something else then: its options may not suit what it is now."""
+    """Warn if a saved group had another role, because its options may not suit the new one."""
     for group, saved in pairs:
         was, now = saved.get("role"), group["role"]
         constraints = [as_constraint(g["constraint"]) for g in (group, saved) if "constraint" in g]
         if {was, now} == {"embedding", "neuron"} and len({*constraints}) > 1:
             name = group["param_names"][0] if "param_names" in group else "a parameter"
             warn_user(
-                f"`{name}` was saved with the role {was}, and has the role {now} here, but keeps options "
-                "of then; build the optimizer as it was built, with the same example and overrides"
+                f"`{name}` was saved with the role {was}, and has the role {now} here, but it keeps the "
+                "saved options; build the optimizer with the same example and overrides as before"
             )
             return
 
 
 def warn_of_restart(restarted: Sequence[str]) -> None:
-    """Say of which parameters the running norm starts again."""
+    """Warn that the running norm of these parameters starts over."""
     if restarted:
         more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
         warn_user(
             f"{restarted[0]}{more}: saved with another direction than here, so the running norm starts "
-            "again; build the optimizer as it was built then, with the same preset, example and overrides, "
-            "to resume exactly"
+            "over; to resume exactly, build the optimizer with the same preset, example and overrides as "
+            "before"
         )
 
 
@@ -125,7 +131,7 @@ def warn_of_lost_options(
     Args:
         names: of the group's parameters; it takes the options of the first.
         owners: the saved group of each parameter.
-        ignored: keys that are no options.
+        ignored: keys that are not options.
     """
     first = owners[names[0]]
     for name in names[1:]:
@@ -137,7 +143,7 @@ def warn_of_lost_options(
             now = as_text({key: first[key] for key in lost})
             warn_user(
                 f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
-                f"and goes on with its {now}; build the optimizer as it was built then, with "
-                "the same preset, overrides and example"
+                f"and now has its {now}; build the optimizer with the same preset, overrides and "
+                "example as before"
             )
             return

@@ -5,11 +5,13 @@ gets an optimizer of whole parameters and swaps one unmarked vector into each of
 record of what was there before can tell such a vector from a bias.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
+
+from nero.core.held import held_range, is_range
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -18,11 +20,23 @@ _ADVICE = (
     "whole, or DDP"
 )
 
+_OR = "or use FSDP2 (torch.distributed.fsdp.fully_shard)"
+
 
 def check_whole(param: Tensor, name: str) -> None:
-    """Raise if ``param`` bears the mark of a trainer that has flattened it."""
-    if getattr(param, "_fsdp_flattened", False) or hasattr(param, "ds_id"):
-        raise RuntimeError(f"{name} was flattened by FSDP1 or DeepSpeed ZeRO, {_ADVICE}")
+    """Raise if ``param`` bears the mark of a trainer that has flattened it, and we don't know how."""
+    if held_range(param) is not None:
+        return
+    if getattr(param, "_fsdp_flattened", False):
+        raise RuntimeError(
+            f"{name} was flattened by FSDP1, so its shape says nothing about neurons; pass the wrapped "
+            f"model itself, Nero(model), after FullyShardedDataParallel(...) has wrapped it, {_OR}"
+        )
+    if hasattr(param, "ds_id") and param.numel() != getattr(param, "ds_numel", None):
+        raise RuntimeError(
+            f"{name} was partitioned by DeepSpeed ZeRO-3; pass the model itself, Nero(model), to "
+            f"deepspeed.initialize, {_OR}"
+        )
 
 
 class _Seen(NamedTuple):
@@ -40,11 +54,11 @@ class SeenShapes:
     def note(self, groups: Iterable[Group]) -> None:
         """Take the groups as they are."""
         for group in groups:
-            if group["params"]:
+            if group["params"] and not is_range(group["params"][0]):
                 shapes = tuple(param.shape for param in group["params"])
                 self._seen[id(group)] = _Seen(id(group["params"][0]), shapes)
 
-    def check(self, groups: Sequence[Group], known: Container[Tensor]) -> None:
+    def check(self, groups: Sequence[Group], known: Mapping[Tensor, Any]) -> None:
         """Raise if one of the groups now holds flattened parameters, else take them as they are.
 
         A new vector counts as flattened where a tensor of more dims was, where it replaces several
@@ -54,7 +68,7 @@ class SeenShapes:
 
         Args:
             groups: the optimizer's, or those that are about to step.
-            known: parameters that are not new.
+            known: optimizer state; an engine may have made an empty one for a parameter that is new.
         """
         for group in groups:
             params, seen = group["params"], self._seen.get(id(group))
@@ -63,12 +77,17 @@ class SeenShapes:
             if seen and seen.first == id(params[0]) and len(seen.shapes) == len(params):
                 continue  # at nearly every step
             for place, param in enumerate(params):
-                is_new_vector = param.ndim == 1 and param.requires_grad and param not in known
-                if seen and is_new_vector:
+                is_new_vector = param.ndim == 1 and param.requires_grad and not known.get(param)
+                if seen and is_new_vector and not is_range(param):
                     is_flat = _is_flat(place, len(params), seen.shapes)
-                    if is_flat or any(not g["params"] and id(g) in self._seen for g in groups):
+                    is_alone = any(not g["params"] and id(g) in self._seen for g in groups)
+                    if not self.is_traced(param, group) and (is_flat or is_alone):
                         _refuse(param, group, seen.shapes)
             self.note([group])
+
+    def is_traced(self, vector: Tensor, group: Group) -> bool:
+        """Whether we know what a new vector in a group holds."""
+        return False
 
 
 def _is_flat(place: int, num_params: int, shapes: Sequence[torch.Size]) -> bool:

@@ -1,4 +1,4 @@
-"""What messages call a parameter."""
+"""How messages refer to a parameter."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def name_at(groups: Sequence[Mapping[str, Any]], index: int) -> str:
-    """Return what messages call a parameter, from its position among all of them."""
+    """Return how messages refer to a parameter, given its position among all parameters."""
     for group in groups:
         if index < len(group["params"]):
             return param_name(group, index)
@@ -21,7 +21,7 @@ def named_params(group: Mapping[str, Any]) -> list[tuple[Tensor, str]]:
 
 
 def param_name(group: Mapping[str, Any], place: int) -> str:
-    """Return what messages call the parameter at this place of a group."""
+    """Return how messages refer to a group's parameter, given its index."""
     names = group.get("param_names")
     if names is not None:
         return f"`{names[place]}`"
@@ -29,7 +29,7 @@ def param_name(group: Mapping[str, Any], place: int) -> str:
 
 
 def named_like(groups: Sequence[Mapping[str, Any]], group: Any) -> Any:
-    """Return a new group with names if the others have them: torch wants all groups alike."""
+    """Return a new group with names if the others have them: torch requires names in all groups or none."""
     is_group = isinstance(group, Mapping) and isinstance(group["params"], list)
     if not is_group or not groups or "param_names" not in groups[0]:
         return group

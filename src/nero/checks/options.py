@@ -12,7 +12,7 @@ from nero.layout.groups import override_pairs
 def refuse_unknown(
     unknown: Mapping[str, Any], options: Iterable[str], hints: Mapping[str, str], optimizer: str
 ) -> None:
-    """Raise if there are options that the optimizer does not have, and say what serves instead."""
+    """Raise if there are options that the optimizer does not have, and suggest what to use instead."""
     for name in unknown:
         near = difflib.get_close_matches(name, [*options], n=1)
         hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
@@ -26,19 +26,19 @@ def check_overrides(overrides: Overrides, options: Mapping[str, Any]) -> None:
         unknown = sorted(set(chosen) - set(options))
         if unknown:
             raise TypeError(
-                f"override {pattern!r} sets {', '.join(unknown)}, which is no option; the options are "
+                f"override {pattern!r} sets {', '.join(unknown)}, which does not exist; the options are "
                 f"{', '.join(sorted(options))}"
             )
 
 
 def warn_ignored(group: Mapping[str, Any], hints: Mapping[str, str]) -> None:
-    """Warn of options in a param group that were meant for another optimizer."""
+    """Warn about options of other optimizers in a param group."""
     for name in hints.keys() & group.keys():
         warn_user(f"{name} in a param group has no effect: {hints[name]}")
 
 
 def warn_no_foreach(foreach: bool | None) -> None:
-    """Warn a caller who asks for an implementation that does not exist."""
+    """Warn that ``foreach=True`` has no effect."""
     if foreach:
         warn_user(
             "foreach=True has no effect: there is no foreach implementation; leave foreach=None"

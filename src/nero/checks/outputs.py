@@ -1,4 +1,4 @@
-"""Output layers that a preset cannot see."""
+"""Warnings about output layers that a preset could not find."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def warn_without_outputs(groups: Sequence[Mapping[str, Any]], preset: str) -> No
 def warn_maybe_output(
     groups: Sequence[Mapping[str, Any]], model: nn.Module | None, preset: str
 ) -> None:
-    """Warn of embeddings of large norm that may be the output layer too, which modules do not show."""
+    """Warn about embeddings with a large norm that may also be an output layer."""
     members = [(param, group) for group in groups for param in group["params"]]
     large = [
         (param, name)
@@ -67,17 +67,16 @@ def warn_maybe_output(
     shown = " or ".join(names[:3]) + (f" or {len(names) - 3} more" if len(names) > 3 else "")
     warn_user(
         f"{shown} may be the output layer, too: {what} too large with the norm sqrt(dim) of "
-        f"preset={preset!r}. Pass example=, what the model is called with, to Nero, or to nero.annotate if "
-        "you pass parameters",
+        f"preset={preset!r}. Pass example=batch to Nero, or to nero.annotate if you pass parameters",
         LayoutWarning,
     )
 
 
 def _may_end_in(table: Sequence[int], outputs: Sequence[Neurons]) -> bool:
-    """Whether a model whose modules end in these layers may go on with a product with this table.
+    """Whether a model whose modules end in these layers may continue with a product with this table.
 
-    Its last layer then has as many outputs as a row has numbers. Or its last layer comes after the product
-    and reads one number per row. Or it is a value head, which reads the features and gives one number.
+    Its last layer then has as many outputs as the table has columns; or it comes after the product and has
+    one input per row; or it is a value head, with the features as inputs and one output.
     """
     rows, width = table[0], table[-1]
     return any(
@@ -89,5 +88,5 @@ def _may_end_in(table: Sequence[int], outputs: Sequence[Neurons]) -> bool:
 
 
 def _is_head_of(table: Sequence[int], output: Neurons) -> bool:
-    """Whether a layer gives logits of a table's rows, so that the table itself need not."""
+    """Whether a layer computes a logit per row of the table, so the table is no output layer."""
     return output.num_neurons == table[0] and output.fan_in == table[-1]

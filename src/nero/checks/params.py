@@ -19,7 +19,7 @@ from nero.hold import hold_in
 
 @contextmanager
 def explain_torch_errors() -> Iterator[None]:
-    """Add what to do to what torch says of parameters that it refuses."""
+    """Add advice to torch's errors about parameters."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -39,11 +39,11 @@ _ADVICE = {
     "in more than one parameter group": "leave each parameter in one of them",
     "with/without names": "give all parameters as (name, parameter), or none",
 }
-"""What torch says, and what to do then."""
+"""A part of torch's message, and what to do about it."""
 
 
 def check_has_params(group: Any) -> None:
-    """Raise if a param group does not say of which parameters it is; torch looks at the rest."""
+    """Raise if a param group has no usable ``params``; torch checks everything else."""
     if isinstance(group, Mapping) and isinstance(group.get("params"), nn.Module):
         raise TypeError(
             f"the 'params' of a group are {kind_of(group['params'])}, a module: give its parameters()"
@@ -55,7 +55,7 @@ def check_has_params(group: Any) -> None:
 
 
 def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
-    """Warn if no parameter can be trained; some may be frozen, such as those that hold integers."""
+    """Warn if no parameter requires a gradient."""
     members = [pair for group in groups for pair in named_params(group)]
     if not any(param.requires_grad for param, _ in members):
         integers = [
@@ -64,7 +64,7 @@ def warn_untrainable(groups: Sequence[Mapping[str, Any]]) -> None:
         why = "".join(f"; {name} is {p.dtype}, which has no gradient" for p, name in integers[:1])
         warn_user(
             f"no parameter requires a gradient, so steps will change nothing{why}; call requires_grad_() "
-            "on what is to be trained"
+            "on the parameters to train"
         )
 
 
@@ -80,7 +80,7 @@ def warn_no_storage(name: str) -> None:
     """Warn that a parameter without storage is not being trained."""
     warn_user(
         f"{name} is still on the meta device, so this step cannot train it; if the model has been "
-        "materialized since (to_empty makes new parameters), build the optimizer anew"
+        "materialized since (to_empty makes new parameters), build a new optimizer"
     )
 
 
@@ -92,16 +92,16 @@ def check_param(
     has_neurons: bool = False,
     fused: bool | None = None,
 ) -> Held:
-    """Return a parameter as this rank holds it, or raise if an optimizer cannot train it.
+    """Return a parameter as this rank holds it, or raise if the optimizer cannot train it.
 
-    It may have no neurons, not fit its group's layout, or have no fused kernel though it must.
+    Its shape may not fit its group's layout, or no fused kernel may support it although one is required.
 
     Args:
         param: the parameter.
         group: its param group, which has the layout.
-        name: of the parameter, for messages.
-        has_neurons: whether a step needs the sums of each neuron, so that it must not be sharded otherwise.
-        fused: if true, it must have a fused kernel of ours.
+        name: the parameter's name, for messages.
+        has_neurons: whether a step needs sums per neuron, which restricts how it may be sharded.
+        fused: if true, a fused kernel must support it.
     """
     if param.requires_grad:
         check_real(name, param)
@@ -116,7 +116,7 @@ def check_param(
     if reason:
         raise ValueError(
             f"fused=True, but no fused kernel can update {name}: {reason}; leave fused=None to get "
-            "the fastest implementation that there is"
+            "the fastest available implementation"
         )
     return held
 
@@ -128,6 +128,6 @@ def check_state(
     for key, tensor in state.items():
         if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
             raise LayoutError(
-                f"{name}: its layout has changed, and its {key} is that of other neurons; build a "
+                f"{name}: its layout has changed, so its {key} belongs to other neurons; build a "
                 "new optimizer"
             )

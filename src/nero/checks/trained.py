@@ -1,9 +1,9 @@
-"""Tell trained weights from fresh ones, and warn before the default constraint changes them.
+"""Detect trained weights, and warn before the default constraint changes them.
 
-Weights count as trained if most of them lie in layers whose `training_score` is above the threshold. The
-whole model is asked, then each of its top-level children, because a trained body may carry a larger head.
-Layers that obey the constraint already, because Nero trained them, are passed over. Blocks of some layers
-stand for all.
+Weights count as trained if most of them are in layers whose `training_score` is above the threshold. We
+check the whole model, then each of its top-level children, because a trained body may have a larger new
+head. Layers that already obey the constraint, because Nero trained them, are skipped. We sample blocks of
+a few layers.
 """
 
 import math
@@ -40,10 +40,10 @@ class Layer:
     name: str
     param: Tensor
     weight: Tensor
-    """What this rank holds of the parameter, viewed so that `fan_in_dims` applies."""
+    """This rank's shard of the parameter, viewed so that `fan_in_dims` applies."""
     fan_in_dims: tuple[int, ...]
     constraint: Sphere
-    """Where its neurons will be projected to."""
+    """The constraint onto which its neurons will be projected."""
 
     def rows(self, num_rows: int, num_columns: int) -> Tensor:
         """Return evenly spaced neurons, and the first weights of each, as a matrix on the CPU."""
@@ -67,14 +67,14 @@ def layers_of(
     *,
     among: Mapping[Tensor, Held] | None = None,
 ) -> list[Layer]:
-    """Return the layers that can be judged, of the groups for which nobody chose a constraint.
+    """Return the layers to check, in groups without a chosen constraint.
 
-    They are trainable and large enough, and no other rank has a part of their neurons.
+    They are trainable, large enough, and their neurons are not sharded.
 
     Args:
         groups: param groups.
-        constraint: that of groups without one.
-        among: the parameters to judge, as this rank holds them; by default all.
+        constraint: the constraint of groups without one.
+        among: the parameters to check, as this rank holds them; by default all.
     """
     layers = []
     for group in groups:
@@ -137,9 +137,9 @@ def warn_if_trained(layers: Sequence[Layer]) -> bool:
 class LoadWatch:
     """Warns at the first step after trained weights were loaded.
 
-    Torch counts the writes to a tensor. If a count has changed since the last step, and before the first
-    step, the weights are judged as at construction. What writes to them before every step, as weight
-    clipping does, loads nothing, and is not paid for with a judgment each time.
+    Torch counts the writes to a tensor. Before the first step, and whenever a count has changed since the
+    last one, the weights are checked as at construction. Weight clipping writes before every step without
+    loading anything, so the check then becomes rare.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class LoadWatch:
         self._versions: list[int] = []
 
     def before_step(self, groups: Iterable[Group], constraint: Sphere | None = None) -> None:
-        """Judge the weights of these groups if somebody has written to them."""
+        """Check the weights of these groups if they were written to."""
         if self._params is not None and self._versions == [*map(_version, self._params)]:
             self._budget = min(self._budget + 1 / _REST, _MAX_JUDGMENTS)
             return
@@ -162,18 +162,18 @@ class LoadWatch:
         self._params = watched[:: len(watched) // 32 + 1]
 
     def after_step(self) -> None:
-        """Take the counts as the step has left them."""
+        """Record the write counts after the step."""
         self._versions = [*map(_version, self._params or [])]
 
 
 _version = attrgetter("_version")
 _MAX_JUDGMENTS = 3.0
 _REST = 100
-"""Steps without a write after which there is one more judgment, up to the maximum."""
+"""Steps without a write after which one more check is allowed, up to the maximum."""
 
 
 def _parts(layers: Sequence[Layer]) -> list[tuple[str, Sequence[Layer]]]:
-    """Return the whole, then its largest top-level children, each with what the warning calls it."""
+    """Return the model, then its largest top-level children, each with its name in the warning."""
     paths = [layer.name.split(".") for layer in layers]
     depth = 0  # of the modules that are each other's only child
     while all(len(path) > depth + 1 and path[depth] == paths[0][depth] for path in paths):
@@ -188,21 +188,21 @@ def _parts(layers: Sequence[Layer]) -> list[tuple[str, Sequence[Layer]]]:
 
 
 def _picks(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers in proportion to their sizes, so that half of them hold half of the weights."""
+    """Sample layers in proportion to their sizes, so that half of them hold half of the weights."""
     ends = torch.tensor([layer.weight.numel() for layer in layers], dtype=torch.int64).cumsum(0)
     places = (2 * torch.arange(NUM_PICKS) + 1) * ends[-1:] // (2 * NUM_PICKS)
     return [layers[i] for i in torch.searchsorted(ends, places, right=True).tolist()]
 
 
 class _Projected(NamedTuple):
-    """What projection would do to some whole rows of a layer."""
+    """The effect of projection on a sample of a layer's rows."""
 
     change_sq: float
     """Mean square of the change."""
     size_sq: float
     """Mean square of the weights."""
     is_on_a_sphere: bool = False
-    """Whether all neurons have mean zero and the same norm, as Nero leaves them: no fresh weights do."""
+    """Whether all neurons have mean zero and the same norm, as after Nero, but never in fresh weights."""
 
     @property
     def ratio(self) -> float:

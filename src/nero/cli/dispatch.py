@@ -19,6 +19,7 @@ OURS = {
 TOOLS = {
     "bench": "time a step of Nero against torch's SGD and AdamW",
     "plan": "count memory and communication on simulated ranks",
+    "speedrun": "make an entry for the NanoGPT speedrun's optimization track",
     "theory": "bound the error rate of a model by the paper's theory",
 }
 

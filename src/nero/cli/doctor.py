@@ -20,6 +20,15 @@ from nero.core.precision import working_dtype
 from nero.tables import aligned
 
 _DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
+_CHECK = """\
+To check your own run, put its first steps into a check. It reads the model under DDP, FSDP2, tensor or
+expert parallelism, compares every neuron with Algorithm 1 in float64, and names parameters that are wrong:
+
+    from nero.diagnostics import StepCheck
+    check = StepCheck(model, optimizer)
+    loss.backward()
+    with check:
+        optimizer.step()"""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -81,7 +90,7 @@ def text(result: dict[str, Any]) -> str:
     lines += [f"threads: {threads}", f"cache: {result['cache']}", ""]
     backends = [["backend", "here"], *map(list, result["backends"].items())]
     lines += [aligned(backends, left=(0, 1)), ""]
-    return "\n".join([*lines, self_tests_text(result["self_tests"])])
+    return "\n".join([*lines, self_tests_text(result["self_tests"]), "", _CHECK])
 
 
 def self_tests_text(tests: list[dict[str, Any]]) -> str:

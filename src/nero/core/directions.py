@@ -21,8 +21,8 @@ def register_direction(name: str, function: MatrixFunction) -> None:
 
     The polar direction is registered like this, too. Layers follow the function, output layers included;
     embeddings, biases and gains still follow the gradient. A sharded layer is put together before the
-    function is called, so sharded runs give the bits of one process if the function does not depend on how
-    many matrices it gets. A checkpoint holds the name, so register the function before you load one.
+    function is called, so sharded runs are bit-identical to a single process if the function treats each
+    matrix separately. A checkpoint holds the name, so register the function before you load one.
 
     Args:
         name: the value for ``direction``.
@@ -84,7 +84,9 @@ def layer_direction(name: str, gradient: Tensor, neurons: Neurons) -> Tensor:
         math.prod(shape[len(row_dims) :]),
     )
     is_finite = torch.isfinite(matrices).all(dim=-1, keepdim=True)
-    directions = _FUNCTIONS[name](torch.where(is_finite, matrices, 0.0))
+    matrices = torch.where(is_finite, matrices, 0.0)
+    del gradient, turned  # large, if many layers are stacked
+    directions = _FUNCTIONS[name](matrices)
     if not isinstance(directions, Tensor) or directions.is_complex():
         raise TypeError(f"direction {name!r} must return a real tensor, not {directions!r}")
     if directions.shape != matrices.shape:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nero.core.neurons import Neurons
 from nero.core.precision import finite_part
+from nero.core.spec import StateSpec
 from nero.core.sphere import Sphere, neuron_norm, project
 from nero.core.update import Places
 
@@ -17,7 +18,9 @@ class Held:
     """A parameter that this rank holds in full; `nero.distributed.Shard` is the sharded counterpart."""
 
     is_cut = False
-    """Whether other ranks hold other parts of it."""
+    """Whether other ranks hold other parts of its matrices."""
+    is_range = False
+    """Whether it is a range of a flat buffer, which may hold several parameters."""
     mesh: Any = None
     """The device mesh of a sharded parameter."""
     layer_mesh_dims: tuple[Any, ...] = ()
@@ -28,6 +31,11 @@ class Held:
     def __init__(self, param: Tensor, neurons: Neurons) -> None:
         self.param = param
         self.neurons = neurons
+
+    @property
+    def all_neurons(self) -> tuple[Neurons, ...]:
+        """The neurons of all parameters that it holds: one, except in a flat buffer."""
+        return (self.neurons,)
 
     @property
     def local(self) -> Tensor:
@@ -49,6 +57,18 @@ class Held:
         """Return one zero per neuron."""
         return torch.zeros(self.neurons.state_shape, dtype=dtype, device=self.param.device)
 
+    def new_state_tensor(self, key: str, spec: StateSpec, hyper: Any) -> Tensor:
+        """Return a state tensor as it is before the first step."""
+        param = self.param.detach()
+        dtype = spec.dtype_for(param.dtype, hyper)
+        if spec.initial is not None:
+            return spec.initial(param, hyper, self.neuron_norms).to(dtype)
+        if spec.shape == "scalar":
+            return torch.zeros((), dtype=dtype, device=param.device)
+        if spec.shape == "per element" or self.neurons.is_elementwise:
+            return torch.zeros_like(param, dtype=dtype, requires_grad=False)
+        return self.zeros_per_neuron(dtype)
+
     def neuron_norms(self) -> Tensor:
         """Return the norm of each neuron's finite weights."""
         finite = finite_part(self.neurons.view(self.param))
@@ -63,6 +83,26 @@ class Held:
             radius: each neuron's norm, for ``Sphere("initial")``.
         """
         project_blocks_(self.local, self.neurons, constraint, radius)
+
+
+def held_range(param: Tensor) -> Held | None:
+    """Return the holder of a range of a flat buffer, which says nothing of neurons by its shape."""
+    known = getattr(param, _RANGE, None)
+    return known if isinstance(known, Held) else None
+
+
+def is_range(param: Tensor) -> bool:
+    """Whether it is a range of a flat buffer."""
+    known = held_range(param)
+    return known is not None and known.is_range
+
+
+def hold_range(held: Held) -> None:
+    """Let a range answer to this holder from now on."""
+    setattr(held.param, _RANGE, held)
+
+
+_RANGE = "_nero_range"
 
 
 def project_blocks_(

@@ -37,6 +37,6 @@ def newton_schulz(matrices: Tensor) -> Tensor:
         x = x.bfloat16()
     a, b, c = _COEFFICIENTS
     for _ in range(_NUM_STEPS):
-        gram = x @ x.mT
+        gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if is_tall else x

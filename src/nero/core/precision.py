@@ -8,7 +8,7 @@ the same coefficients. Elementwise work and state use float32, or float64 for fl
 import torch
 from torch import Tensor
 
-# Devices without float64. Sums fall back to float32 there.
+# Devices without float64. Sums fall back to float32 there, and on those XPUs that have none.
 _NO_FLOAT64 = frozenset({"mps"})
 
 
@@ -36,7 +36,13 @@ def sum_dtype(tensor: Tensor) -> torch.dtype:
         >>> sum_dtype(torch.zeros(3, dtype=torch.float16))
         torch.float64
     """
-    return torch.float32 if tensor.device.type in _NO_FLOAT64 else torch.float64
+    return torch.float64 if _has_float64(tensor.device) else torch.float32
+
+
+def _has_float64(device: torch.device) -> bool:
+    if device.type == "xpu":
+        return bool(torch.xpu.get_device_properties(device).has_fp64)
+    return device.type not in _NO_FLOAT64
 
 
 def balance_tolerance(dtype: torch.dtype) -> float:

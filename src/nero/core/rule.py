@@ -316,7 +316,7 @@ def turn_neurons(
     products: Gram,
     state: Mapping[str, Tensor],
     *,
-    fan_in: int,
+    fan_in: int | Tensor,
     step: int | Tensor,
     lr: float | Tensor,
     dtype: torch.dtype,
@@ -328,7 +328,7 @@ def turn_neurons(
         products: the Gram matrix, over the full fan-in even if it is sharded.
         state: ``exp_avg_norm``, the root of the running average before this step, and ``radius``, the
             norm of each neuron, for ``Sphere(radius="initial")``.
-        fan_in: number of weights per neuron.
+        fan_in: number of weights per neuron; one number, or one per neuron, as for ``step``.
         step: number of this update of the parameter, counted from one.
         lr: the angle to turn, ``eta``; at exactly zero nothing changes, not even the average.
         dtype: working dtype of the weights, for the coefficients.

@@ -79,7 +79,7 @@ def int64(name: str, value: int) -> int:
     if not isinstance(value, int) and hasattr(value, "__index__"):
         value = operator.index(value)  # numpy's
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise ValueError(f"{name} must be an integer of 64 bits, not {value!r}")
+        raise ValueError(f"{name} must be a 64-bit integer, not {value!r}")
     return value
 
 

@@ -31,9 +31,9 @@ class Sphere:
     """A sphere of neurons: norm ``radius``, and mean zero if ``centre``.
 
     Args:
-        radius: the norm of every neuron; ``"initial"`` keeps each neuron's norm from when it was given to
-            the optimizer; ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one in size,
-            which suits embeddings of a residual stream; ``None`` leaves the norm free.
+        radius: the norm of every neuron. ``"initial"`` keeps the norm that each neuron has when the
+            optimizer is built. ``"sqrt_dim"`` is the root of the fan-in, so that weights are about one in
+            size, which suits embeddings of a residual stream. ``None`` leaves the norm free.
         centre: whether the mean of every neuron is zero.
 
     Example:

@@ -44,6 +44,8 @@ class Update(NamedTuple):
     """Position of its elements in the full parameter, if it is sharded and its step draws noise."""
     whole: Tensor | None = None
     """The full sharded parameter, if its direction depends on all of it."""
+    flat: Any = None
+    """The holder, if ``weight`` is a range of a flat buffer; ``hyper`` is then that of its group."""
 
 
 def average_dtype(update: Update) -> torch.dtype | None:

@@ -10,6 +10,8 @@ from nero.diagnostics.balance import BalanceReport, BalanceRow, balance_, check_
 from nero.diagnostics.monitor import TurningMonitor
 from nero.diagnostics.report import Distribution, LayerReport, TurningReport
 from nero.diagnostics.sinks import JsonLinesSink, Sink
+from nero.diagnostics.step_check import StepCheck
+from nero.diagnostics.step_report import StepError, StepFault, StepReport
 
 __all__ = [
     "BalanceReport",
@@ -18,6 +20,10 @@ __all__ = [
     "JsonLinesSink",
     "LayerReport",
     "Sink",
+    "StepCheck",
+    "StepError",
+    "StepFault",
+    "StepReport",
     "TurningMonitor",
     "TurningReport",
     "balance_",

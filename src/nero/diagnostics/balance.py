@@ -145,7 +145,7 @@ def check_balance(
         for layer in layers:
             if layer.constraint.radius == "initial":
                 raise ValueError(
-                    f'`{layer.name}`: constraint "initial" names no norm to compare with; pass the '
+                    f'`{layer.name}`: constraint "initial" has no norm to compare with here; pass the '
                     "optimizer, which has the initial norms"
                 )
     with torch.no_grad():

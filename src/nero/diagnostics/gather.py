@@ -19,6 +19,7 @@ from nero.diagnostics.neurons import NamedNeurons
 from nero.distributed import fan_in_mesh_dims, sharded_mesh_dims
 from nero.distributed.collectives import MeshDim, all_reduce_flat
 from nero.distributed.placement import sharded_dim
+from nero.functional import sum_dtype
 
 
 def gather(
@@ -32,7 +33,7 @@ def gather(
     buffers = [_slotted(layer, local).flatten() for layer, local in turns]
     for layer, count in counts:
         local = count if _is_first_of_shared(layer) else torch.zeros_like(count)
-        buffers.append(local.reshape(1).to(torch.float64))
+        buffers.append(local.reshape(1).to(sum_dtype(local)))
     params = [layer.param for layer, _ in [*turns, *counts]]
     summed = all_reduce_flat(buffers, [_mesh_dims(param) for param in params])
     complete = []

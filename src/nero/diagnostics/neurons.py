@@ -75,7 +75,7 @@ def watched_params(
 ) -> list[NamedNeurons]:
     """Return the trainable parameters with neurons, in the order of ``model`` if it is given.
 
-    Layouts come from the optimizer if it has any, else from modules, else from shapes. Complex parameters
+    Layouts come from the optimizer, else from modules, else from shapes. Complex parameters
     are left out, since their angles mean something else. The default constraint is the optimizer's own.
     """
     by_module = {named.param: named for named in infer_layouts(model)} if model is not None else {}

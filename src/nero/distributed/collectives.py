@@ -1,7 +1,7 @@
 """All-reduces: sums for all parameters at once, or one number that ranks must agree on."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed._functional_collectives as funcol
@@ -53,3 +53,9 @@ def lowest_on_any_rank(number: int, meshes: Iterable[DeviceMesh]) -> int:
                 done.add(name)
                 lowest = all_reduce(lowest.to(mesh.device_type), mesh, mesh_dim, "min")
     return int(lowest)
+
+
+def all_reduce_over(tensor: Tensor, group: Any) -> Tensor:
+    """Sum a tensor over a process group, visibly to CommDebugMode."""
+    reduced: Tensor = funcol.wait_tensor(funcol.all_reduce(tensor, "sum", group))
+    return reduced

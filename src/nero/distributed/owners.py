@@ -18,8 +18,10 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from nero.core.batches import batches_of, stacked, unstacked
 from nero.core.directions import layer_direction
-from nero.core.precision import working_dtype
+from nero.core.neurons import Neurons
+from nero.core.precision import sum_dtype, working_dtype
 from nero.core.update import Update
 from nero.distributed.placement import sharded_dim
 
@@ -100,6 +102,16 @@ def shardings_of(param: Tensor) -> list[Sharding]:
     return early + late
 
 
+def cutting_shardings(param: Tensor, neurons: Neurons) -> list[Sharding]:
+    """Return the shardings that take matrices apart.
+
+    Those along a dim that only counts matrices, as expert parallelism makes them, give every rank whole
+    matrices of its own.
+    """
+    counting = (neurons.neuron_dims or ())[:-1]
+    return [sharding for sharding in shardings_of(param) if sharding.dim not in counting]
+
+
 def sharded_directions(
     directions: Sequence[Tensor], updates: Sequence[Update]
 ) -> list[tuple[Tensor, Update]]:
@@ -113,7 +125,7 @@ def sharded_directions(
         updates: the updates of sharded parameters.
     """
     params: list[Any] = [update.whole for update in updates]
-    stages = _stages(params)
+    stages = _stages(updates)
     # From the parameters, which all ranks have: a gradient may have another dtype, or be missing here.
     dtype = _common_dtype(params)
     empty = directions[0].new_empty(0, dtype=dtype)
@@ -121,22 +133,28 @@ def sharded_directions(
         i: _packed(direction.to(dtype), direction.new_full((1,), update.has_grad, dtype=dtype))
         for i, (direction, update) in enumerate(zip(directions, updates, strict=True))
     }
+    shapes: dict[int, Shape] = {}
     for stage in stages:
         held = _gather(stage, held, empty)
+        shapes |= {member.position: member.shape for member in stage.members}
+    own = []
     for i, packed in held.items():
-        neurons = updates[i].neurons
-        exact = packed[:-1].view(params[i].shape).to(working_dtype(params[i].dtype))
-        name = updates[i].hyper.direction
-        held[i] = _packed(
-            layer_direction(name, neurons.view(exact), neurons).to(dtype), packed[-1:]
-        )
+        exact = packed[:-1].view(shapes[i]).to(working_dtype(params[i].dtype))
+        grad = updates[i].neurons.view(exact)
+        own.append(updates[i]._replace(grad=grad, state={}, position=i))
+    for batch in batches_of(own):
+        together = stacked(batch)
+        found = layer_direction(together.hyper.direction, together.grad, together.neurons)
+        for update, layer in zip(batch, unstacked(found, batch), strict=True):
+            i = update.position
+            held[i] = _packed(layer.to(dtype), held[i][-1:])
     for stage in reversed(stages):
         held = _scatter(stage, held, empty)
     results = []
     for i, (direction, update) in enumerate(zip(directions, updates, strict=True)):
         lr = update.lr
         if not isinstance(lr, Tensor):
-            lr = held[i].new_full((), lr, dtype=torch.float64)
+            lr = held[i].new_full((), lr, dtype=sum_dtype(held[i]))
         # From here on the learning rate alone says whether any rank has a gradient: the last entry counts
         # those that have one.
         lr = torch.where(held[i][-1] > 0, lr, 0.0)
@@ -145,10 +163,11 @@ def sharded_directions(
     return results
 
 
-def _stages(params: Sequence[Any]) -> list[Stage]:
+def _stages(updates: Sequence[Update]) -> list[Stage]:
     """Plan the exchanges, each with the matrices whose pieces this rank then holds, and their owners."""
+    params: list[Any] = [update.whole for update in updates]
     shapes = {i: tuple(param.to_local().shape) for i, param in enumerate(params)}  # on this rank
-    all_shardings = [shardings_of(param) for param in params]
+    all_shardings = [cutting_shardings(u.whole, u.neurons) for u in updates]  # type: ignore[arg-type]
     stages = []
     for sharding in _in_order(all_shardings):
         stage, loads = Stage(sharding, []), [0] * sharding.size

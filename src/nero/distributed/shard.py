@@ -11,7 +11,7 @@ from nero.core.neurons import Neurons
 from nero.core.sharding import to_local
 from nero.core.sphere import Sphere, project
 from nero.core.update import Places
-from nero.distributed.owners import shardings_of
+from nero.distributed.owners import cutting_shardings
 from nero.distributed.placement import (
     check_placements,
     fan_in_mesh_dims,
@@ -30,7 +30,7 @@ class Shard(Held):
 
     def __init__(self, param: Tensor, neurons: Neurons) -> None:
         super().__init__(param, neurons)
-        self.is_cut = bool(shardings_of(param))
+        self.is_cut = bool(cutting_shardings(param, neurons))
         self.mesh = self.param.device_mesh
         self.layer_mesh_dims: tuple[Any, ...] = sharded_mesh_dims(param)
         self.neuron_mesh_dims: tuple[Any, ...] = fan_in_mesh_dims(param, neurons)

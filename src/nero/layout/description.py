@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from nero.core.arguments import check_real
-from nero.core.neurons import NEURON_ROLES, neurons_from_options
+from nero.core.held import is_range
+from nero.core.neurons import NEURON_ROLES, LayoutError, Neurons, neurons_from_options
 from nero.core.presets import PresetName, find_preset, read_rate, resolve_options
 from nero.core.spec import STATE, Hyper
 from nero.core.sphere import Sphere
@@ -168,12 +169,19 @@ def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
     )
 
 
+def _neurons_of(group: Mapping[str, Any], param: Tensor) -> Neurons | None:
+    try:
+        return None if is_range(param) else neurons_from_options(group, param.shape)
+    except LayoutError:  # an engine has flattened the parameters
+        return None
+
+
 def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per param group: its size, and the options that act on it."""
     rows = [("group", "role", "parameters", "weights", "lr", "constraint", "options")]
     for index, group in enumerate(groups):
         params = group["params"]
-        first = neurons_from_options(group, params[0].shape) if params else None
+        first = _neurons_of(group, params[0]) if params else None
         hyper = Hyper.read(group)
         hyper = hyper.for_neurons(first) if first is not None else hyper
         others = [

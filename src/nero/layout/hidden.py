@@ -14,7 +14,7 @@ def hidden_matrices(
 
     Muon's authors recommend it for the 2-D weights of hidden layers, and AdamW for embeddings, the output
     layer, gains and biases. An orthogonal update moves every row of an embedding, even though a batch uses
-    few of them; for the output layer AdamW has simply worked better. Weights tied to an embedding and
+    few of them; for the output layer AdamW has worked better in practice. Weights tied to an embedding and
     convolutions are left out too: ``torch.optim.Muon`` accepts only 2-D weights.
 
     Args:

@@ -6,6 +6,8 @@ parameters without it. A dictionary with weak references to parameters would not
 swap tensors that have weak references, and ``module.to()`` may be configured to swap.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -57,3 +59,15 @@ def forget_marks(model: nn.Module) -> None:
     for param in nn.Module.parameters(model):
         if hasattr(param, _NAME):
             delattr(param, _NAME)
+
+
+@contextmanager
+def without_marks(model: nn.Module) -> Iterator[None]:
+    """Take the marks off a model for as long as the context lasts, to infer its layouts from scratch."""
+    marked = {p: getattr(p, _NAME) for p in nn.Module.parameters(model) if hasattr(p, _NAME)}
+    forget_marks(model)
+    try:
+        yield
+    finally:
+        for param, mark in marked.items():
+            setattr(param, _NAME, mark)

@@ -1,4 +1,4 @@
-"""Give the constraints of balanced networks to any torch optimizer."""
+"""Constrain the neurons of any torch optimizer."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -43,16 +43,16 @@ class _Delegated:
 class Balanced(Optimizer):
     """Wrap a torch optimizer so that each of its steps ends on the constraint.
 
-    The wrapped optimizer does its own step; hooks of that step project what it changed. State, param
-    groups, schedulers and checkpoints are the wrapped optimizer's own, so its checkpoints load with and
-    without ``Balanced``.
+    Hooks on the wrapped optimizer's step project the weights it changed. State, param groups, schedulers
+    and checkpoints are the wrapped optimizer's own, so its checkpoints load with and without
+    ``Balanced``.
 
     Args:
         optimizer: any torch optimizer. Neurons come from its param groups if they were made by
             [`param_groups`][nero.param_groups], otherwise from shapes, with a warning.
-        constraint: where neurons live. With ``"initial"`` every neuron keeps the norm it has before
-            the first step, and a zero neuron the norm that its first step gives it. By default balanced,
-            with a warning if the weights look trained.
+        constraint: the constraint on neurons, balanced by default, with a warning if the weights look
+            trained. With ``"initial"``, every neuron keeps its norm from before the first step; a zero
+            neuron keeps the norm it gets in its first step.
 
     Example:
         The paper's LAMB on balanced networks, and plain SGD on them:
@@ -116,8 +116,8 @@ class Balanced(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state; weights are not projected.
 
-        The layout comes from the model that is being trained, and so does the constraint of a group where
-        the checkpoint has none: it may be one of the wrapped optimizer alone.
+        Layouts come from the current model. So does the constraint of a group if the checkpoint has none,
+        because the wrapped optimizer alone saved it.
         """
         self._shapes.check(self.param_groups, self.state)
         check_state_dict(state_dict)
@@ -142,7 +142,7 @@ class Balanced(Optimizer):
         self._project_groups(self.param_groups[-1:])
 
     def __getattr__(self, name: str) -> Any:
-        # Hooks, and whatever else a class of optimizers has, live in the wrapped one.
+        # Hooks and other attributes live in the wrapped optimizer.
         if name == "optimizer":
             raise AttributeError(name)
         return getattr(self.optimizer, name)
@@ -160,12 +160,12 @@ class Balanced(Optimizer):
 
     @property
     def constraint(self) -> Sphere:
-        """The constraint of groups that have none of their own."""
+        """The constraint of groups without one."""
         return BALANCED if self._chosen is None else self._chosen
 
     @property
     def _unchosen(self) -> Sphere | None:
-        """That constraint if nobody chose it."""
+        """The default constraint, or ``None`` if the user chose one."""
         return BALANCED if self._chosen is None else None
 
     def _attach(self) -> None:
@@ -192,8 +192,8 @@ class Balanced(Optimizer):
         if not torch.compiler.is_compiling():
             self._shapes.check(self.param_groups, self.state)
             self._watch.before_step(self.param_groups, self._unchosen)
-        # Once: measured before every step, the rounding of each would add to the last. In the group, so
-        # that checkpoints and copies have them. Of all parameters: a closure may give gradients only now.
+        # Measured once, or rounding errors would add up; kept in the group, for checkpoints and copies; for
+        # all parameters, since a closure may produce gradients only now.
         for group in self.param_groups:
             if self._constraint(group).radius == "initial":
                 known = group.get(INITIAL_NORMS) or [None] * len(group["params"])
@@ -208,8 +208,8 @@ class Balanced(Optimizer):
             all_norms = list(group.get(INITIAL_NORMS) or [None] * len(group["params"]))
             for index, param in enumerate(group["params"]):
                 held = hold_in(group, param)
-                # All ranks that share neurons must come along, though some may have no gradient. What has
-                # not changed keeps its bits.
+                # If neurons are sharded, all ranks must take part, with a gradient or without. Weights that
+                # did not change stay bit-identical.
                 is_changed = param.grad is not None or held.neuron_mesh_dims
                 if not is_changed or not _is_trainable(param):
                     continue

@@ -1,4 +1,4 @@
-"""The shell that all optimizers here share: torch's interface, around a `Rule`."""
+"""The base class of all optimizers here: torch's interface around a `Rule`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 
 from nero.checks.advice import warn_of_new_momentum
 from nero.checks.checkpoints import check_mapping
-from nero.checks.flattened import SeenShapes
 from nero.checks.names import named_like, named_params, param_name
 from nero.checks.options import check_overrides, refuse_unknown, warn_ignored
 from nero.checks.params import (
@@ -27,9 +26,10 @@ from nero.core.update import Update
 from nero.hold import hold_in
 from nero.layout import Overrides
 from nero.layout.arrival import model_of, with_layouts
-from nero.layout.given import Params, as_groups
+from nero.layout.given import Params
 from nero.optim.checkpoint import loading
 from nero.optim.options import completed, output_mark
+from nero.optim.originals import Originals, as_saved, groups_of, left_of
 from nero.optim.prepared import Prepared, as_update, is_current, prepare, takes_part
 from nero.optim.rates import RateCopies
 from nero.optim.rule import Group, New, Rule, State
@@ -37,11 +37,11 @@ from nero.optim.state import grow_state_, has_storage, moved_state, new_state
 
 
 class RelativeOptimizer(Optimizer):
-    """Base class of the optimizers of this package: torch's interface, around a `Rule`.
+    """Base class of this package's optimizers: torch's interface around a `Rule`.
 
     State is made when a parameter is added, so checkpoints look the same before and after the first step
-    and on every rank. ``load_state_dict`` keeps the dtype of the state. A parameter that a trainer swapped
-    in gets state at the next step. Gradients are never written to. A step at ``lr = 0`` changes nothing.
+    and on every rank. ``load_state_dict`` keeps the dtype of the state. A parameter swapped in by a
+    trainer gets state at the next step. Gradients are never written. A step at ``lr = 0`` changes nothing.
     """
 
     rule_type: ClassVar[type[Rule]]
@@ -64,7 +64,7 @@ class RelativeOptimizer(Optimizer):
             check_overrides(overrides, defaults)
             if model is not params:
                 self._names += [name for name, _ in model.named_parameters()]
-        groups = as_groups(params, overrides, example, output_mark(defaults))
+        groups = groups_of(params, overrides, example, output_mark(defaults))
         # Torch adds groups one by one, but all parameters are judged together before any is changed.
         self.add_param_group = self._add  # type: ignore[method-assign]
         with explain_torch_errors():
@@ -104,7 +104,7 @@ class RelativeOptimizer(Optimizer):
         for group in self.param_groups:
             options, lr = self._options_of(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
-                # A compiler would have to guard what is kept.
+                # A compiler would have to guard the kept values.
                 prepared = None if is_traced else self._prepared.get(param)
                 state: State = self.state.get(param, {})
                 if prepared is None or not state or not is_current(prepared, param, options):
@@ -117,8 +117,9 @@ class RelativeOptimizer(Optimizer):
         if not is_traced and len(self.state) > num_known:
             self._drop_swapped()  # some came, so others may have left
         if not is_traced and len(self._prepared) > position:
-            for param in self._prepared.keys() - self._members():  # of groups that were removed
+            for param in left_of(self._prepared, self._members()):  # of groups that were removed
                 del self._prepared[param]
+            self._shapes.forget_others(self.param_groups)
         if self._grown:
             warn_of_new_momentum(self._grown[0])
             self._grown.clear()
@@ -128,8 +129,8 @@ class RelativeOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the parameters that are in the groups now.
 
-        If a trainer has swapped parameters since, as for shards, the state of those that left is dropped,
-        and those that came get theirs, so that a checkpoint has something to fill. Nothing is projected.
+        If a trainer has swapped parameters, as for sharding, the state of the old ones is dropped and the
+        new ones get fresh state, so that a checkpoint can be loaded into it. Nothing is projected.
         """
         self._shapes.check(self.param_groups, self.state)
         if self._drop_swapped():
@@ -137,15 +138,15 @@ class RelativeOptimizer(Optimizer):
                 for param in group["params"]:
                     if param.requires_grad and not param.is_meta and not self.state.get(param):
                         self.state[param] = self.fresh_state(param, group)
-        return super().state_dict()
+        return as_saved(super().state_dict(), self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
+        """Load optimizer state exactly: unlike in torch, state keeps its own dtype.
 
         Parameters are matched by name, or by position if names are missing. Layouts come from the model,
-        everything else from the checkpoint; options that an old one lacks keep their present values.
+        everything else from the checkpoint; options missing in an old checkpoint keep their current values.
         """
-        self._shapes.check(self.param_groups, self.state)
+        self._shapes.check(self.param_groups, self.state, is_loading=True)
         check_mapping(state_dict)
         with loading(self, self._names):
             super().load_state_dict(state_dict)
@@ -159,13 +160,13 @@ class RelativeOptimizer(Optimizer):
             group.update(defaults | group)
 
     def check_group_(self, group: Group) -> None:
-        """Raise if an option of ``group`` is invalid, and replace options by what they mean."""
+        """Raise if an option of ``group`` is invalid, and replace options by their parsed values."""
         group["lr"] = self._rates.read(group["lr"], self.defaults["lr"])
         options = self.rule.read(group)
         group.update(options if isinstance(options, dict) else options._asdict())
 
     def fresh_state(self, param: Tensor, group: Group) -> State:
-        """Return the state that ``param`` has before its first step in ``group``."""
+        """Return the initial state of ``param`` in ``group``."""
         return self._new_state(self._prepare(hold_in(group, param), group, ""))
 
     def renew_state(self, groups: Sequence[Group]) -> None:
@@ -177,7 +178,7 @@ class RelativeOptimizer(Optimizer):
                     self.state[param] = self.fresh_state(param, group)
 
     def _forget(self) -> None:
-        """Let go of all that is kept beside groups and state."""
+        """Drop everything kept besides groups and state."""
         self.rule = self.rule_type()
         self._held: dict[Tensor, Held] = {}  # of new parameters
         self._prepared: dict[Tensor, Prepared] = {}
@@ -185,10 +186,10 @@ class RelativeOptimizer(Optimizer):
         self._names: list[str] = getattr(self, "_names", [])  # loading leaves them as they are
         self._rates = RateCopies()
         self._grown: list[str] = []
-        self._shapes = SeenShapes()
+        self._shapes = Originals()
 
     def _add(self, param_group: Group) -> None:
-        """Add a param group; all of it is checked before anything is changed."""
+        """Add a param group; everything is checked before anything changes."""
         check_has_params(param_group)
         num_groups = len(self.param_groups)
         parts: Sequence[Any] = [param_group]
@@ -214,7 +215,7 @@ class RelativeOptimizer(Optimizer):
         return check_param(param, group, name, has_neurons=has_neurons, fused=fused)
 
     def _start(self, groups: Sequence[Group]) -> None:
-        """Make the state of all parameters of these groups that have none, and let the rule change them."""
+        """Create missing state for the parameters of these groups, and let the rule start them."""
         self._shapes.note(groups)
         new = []
         for group in groups:
@@ -230,9 +231,9 @@ class RelativeOptimizer(Optimizer):
         self._held.clear()
 
     def _renew(self, param: Tensor, group: Group, name: str) -> tuple[Prepared | None, State]:
-        """Return what a step has to know of a parameter that is new or has changed, and its state.
+        """Prepare a parameter that is new or has changed, and return it with its state.
 
-        A parameter that is frozen or has no storage has no state, and nothing is prepared.
+        A frozen parameter, or one without storage, has no state and is not prepared.
         """
         state: State = self.state.get(param, {})
         if has_storage(state):
@@ -244,7 +245,7 @@ class RelativeOptimizer(Optimizer):
             for owner, member, its_name in members:
                 if not self.state.get(member):
                     self._held[member] = self._check_param(member, owner, its_name)
-            self._start(self.param_groups)  # others may have come, too
+            self._start(self.param_groups)  # others may be new, too
             return self._prepared[param], self.state[param]
         if param.grad is None and param.is_meta:
             warn_no_storage(name)
@@ -264,7 +265,7 @@ class RelativeOptimizer(Optimizer):
         return new_state(self.rule.state, prepared.held, prepared.hyper, prepared.state_keys)
 
     def _grown_state(self, prepared: Prepared, state: State) -> State:
-        """Bring state in line with options that have changed, and return what the step needs of it."""
+        """Update the state after options have changed, and return the part that the step needs."""
         keys, specs = prepared.state_keys, self.rule.state
         added = grow_state_(state, specs, prepared.held, prepared.hyper, keys, prepared.name)
         is_large = any(specs[key].shape == "per element" for key in added)
@@ -273,7 +274,7 @@ class RelativeOptimizer(Optimizer):
         return {key: state[key] for key in keys}
 
     def _options_of(self, group: Group) -> tuple[Any, list[Any]]:
-        """Return a group's options as the rule reads them: the same object until somebody sets one."""
+        """Return a group's options as the rule reads them: the same object until an option changes."""
         names = (*self.rule.options, "role", "neuron_dims", "num_groups")
         values = [group.get(name) for name in names]
         if torch.compiler.is_compiling():
@@ -287,9 +288,8 @@ class RelativeOptimizer(Optimizer):
         return {param for group in self.param_groups for param in group["params"]}
 
     def _drop_swapped(self) -> bool:
-        """Let go of parameters that left the groups, and of their state; whether there were any."""
-        members = self._members()
-        left = [key for key in self.state if isinstance(key, Tensor) and key not in members]
+        """Drop the state of parameters that left the groups; return whether there were any."""
+        left = left_of(self.state, self._members())
         for key in left:
             del self.state[key]
             self._prepared.pop(key, None)

@@ -1,4 +1,4 @@
-"""From the groups and states of a checkpoint to those of the optimizer that loads it."""
+"""Match a checkpoint's groups and states with those of the optimizer that loads it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,29 +13,32 @@ from nero.checks.checkpoints import (
     check_groups,
     check_origin,
     check_state_dict,
+    some,
     warn_of_lost_options,
     warn_of_restart,
     warn_of_roles,
 )
 from nero.checks.names import named_params
-from nero.core.neurons import LAYOUT_KEYS, neurons_from_options
+from nero.core.neurons import LAYOUT_KEYS
 from nero.core.sharding import is_sharded
 from nero.core.spec import Hyper, StateSpec
+from nero.hold import hold_in
+from nero.optim.originals import as_loaded
 from nero.optim.rule import Group, Rule, State
 
 INITIAL_NORMS = "initial_norms"
-"""Where `Balanced` keeps, in a group, the norms of its parameters' neurons, one tensor per parameter."""
+"""The group key under which `Balanced` keeps neuron norms, one tensor per parameter."""
 
 
 @contextmanager
 def loading(optimizer: Any, names: Sequence[str]) -> Iterator[None]:
-    """Let torch's ``load_state_dict`` load a checkpoint our way: by name, and bit for bit.
+    """Make torch's ``load_state_dict`` match parameters by name and keep the state's dtype.
 
-    Everything is made before anything changes, so a checkpoint that does not fit leaves no trace.
+    Everything is built before anything changes, so a checkpoint that does not fit leaves no trace.
 
     Args:
-        optimizer: a `RelativeOptimizer`, which loads the checkpoint.
-        names: of its parameters in the model's order, for checkpoints without names.
+        optimizer: the `RelativeOptimizer` that loads the checkpoint.
+        names: parameter names in the model's order, for checkpoints without names.
     """
     states: dict[Tensor, State] = {}
 
@@ -60,7 +63,7 @@ def loading(optimizer: Any, names: Sequence[str]) -> Iterator[None]:
 def _read(
     optimizer: Any, state_dict: Any, names: Sequence[str]
 ) -> tuple[list[Group], dict[Tensor, State]]:
-    """Return the groups of a checkpoint as they go on here, and the states of the parameters."""
+    """Return the merged groups of a checkpoint, and the states of the parameters."""
     check_state_dict(state_dict)
     present, kept = optimizer.param_groups, state_dict["state"]
     named = named_by_order(state_dict["param_groups"], names)
@@ -80,9 +83,8 @@ def _read(
             if not kept.get(key) or param.is_meta:
                 continue
             fresh = optimizer.fresh_state(param, options)
-            states[param] = restored_state(
-                fresh, kept[key], optimizer.rule.state, name, type(optimizer)
-            )
+            own = as_loaded(param, kept[key], fresh, name)
+            states[param] = restored_state(fresh, own, rule.state, name, type(optimizer))
             was = _direction({**layout, **owners[key]}, param, optimizer.rule)
             if was != _direction(options, param, optimizer.rule):
                 restart_statistics_(states[param])
@@ -92,32 +94,32 @@ def _read(
 
 
 def _direction(group: Group, param: Tensor, rule: Rule) -> Any:
-    """Return what the running norms of a parameter are norms of; ``None`` if a rule has no directions."""
+    """Return the direction whose norm the running norm tracks; ``None`` for rules without directions."""
     if "direction" not in rule.options:
         return None
     hyper = Hyper(direction=group.get("direction", "gradient"))  # older versions had no other
-    return hyper.for_neurons(neurons_from_options(group, param.shape)).direction
+    return hyper.for_neurons(hold_in(group, param).neurons).direction
 
 
 def _merged(present: Group, saved: Group, rule: Rule) -> Group:
-    """Return a saved group with the present layout, and with present options where it has none."""
+    """Return a saved group with the current layout, and current values for its missing options."""
     own = {key: value for key, value in present.items() if key not in ("params", "param_names")}
     layout = {key: own[key] for key in LAYOUT_KEYS}
     lacking = {key: rule.missing[key] for key in rule.missing.keys() - saved.keys()}
     merged = {**own, **lacking, **saved, **layout}
     if saved.get("role", present["role"]) != present["role"] and present["params"]:
-        # An embedding's direction="polar" had no effect then, and must not begin to have one.
+        # An embedding's direction="polar" had no effect when saved, so it must have none now.
         direction = _direction({**present, **saved}, present["params"][0], rule)
         merged |= {} if direction is None else {"direction": direction}
     return merged
 
 
 def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Group]:
-    """Sort the saved groups as the present ones are, by the names of their parameters.
+    """Regroup the saved groups like the current ones, by parameter name.
 
-    A group takes the options that its first parameter was saved with, and a warning says so where those
-    of others differ. Where a side has no names, or their names differ or are not unique, groups come back
-    as they are, to be matched by position.
+    A group gets the saved options of its first parameter, with a warning if those of others differ. If
+    either side has no names, or the names differ or are not unique, the groups are returned unchanged, to
+    be matched by position.
 
     Example:
         >>> from nero.optim.checkpoint import matched_by_name
@@ -133,7 +135,7 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
     owners = {name: group for group in saved for name in group["param_names"]}
     names = [group["param_names"] for group in present]
     if len(owners) < sum(len(group["params"]) for group in saved):
-        return [*saved]  # two models, whose names are the same
+        return [*saved]  # two models with the same names
     if {name for each in names for name in each} != set(owners) or not all(names):
         return [*saved]
     ignored = {"params", "param_names", INITIAL_NORMS, *LAYOUT_KEYS}
@@ -166,7 +168,7 @@ def _value_of(name: str, key: str, group: Group) -> Any:
 
 
 def restart_statistics_(state: dict[str, Tensor]) -> None:
-    """Let a parameter's running norm start again, as at its first step; in place."""
+    """Restart a parameter's running norm, in place."""
     for key in ("step", "exp_avg_norm"):
         state[key] = torch.zeros_like(state[key])
 
@@ -178,20 +180,20 @@ def restored_state(
     name: str,
     optimizer: type,
 ) -> dict[str, Tensor]:
-    """Give fresh state the saved values, in its own dtypes."""
+    """Copy the saved values into fresh state, in its own dtypes."""
     if not isinstance(saved, Mapping):
         raise ValueError(
             f"{name}: the checkpoint's state of it is {saved!r}, not a mapping: {HOW_TO_PASS}"
         )
     restored = dict(fresh)
     for key, tensor in fresh.items():
-        # torch's flattened checkpoints have an empty dict for what was not saved.
+        # torch's flattened checkpoints have an empty dict for missing state.
         if key not in saved or isinstance(saved[key], dict):
             if not specs[key].is_required:
                 continue
             raise ValueError(
-                f"{name}: the checkpoint has no {key} for it, only {sorted(saved)}; is it the "
-                f"checkpoint of another optimizer than {optimizer.__name__}? If so, start this one anew"
+                f"{name}: the checkpoint has no {key} for it, only {some(saved)}. If it was "
+                f"saved by another optimizer than {optimizer.__name__}, load only the model's weights"
             )
         if not isinstance(saved[key], Tensor | int | float):
             raise ValueError(

@@ -14,7 +14,7 @@ from nero.checks.advice import (
 )
 from nero.checks.options import warn_no_foreach
 from nero.checks.outputs import warn_maybe_output, warn_without_outputs
-from nero.core.neurons import neurons_from_options
+from nero.core.held import is_range
 from nero.core.presets import (
     CHOSEN,
     PresetName,
@@ -26,18 +26,20 @@ from nero.core.presets import (
 from nero.core.sharding import is_sharded
 from nero.core.spec import Hyper, MomentumDtype, Nonfinite, Norm, momentum_dtype_name
 from nero.core.sphere import Sphere, as_constraint
+from nero.hold import hold_in
 from nero.layout import Overrides
 from nero.layout.arrival import model_of
 from nero.layout.description import groups_table
 from nero.layout.given import Params
 from nero.optim.base import RelativeOptimizer
 from nero.optim.options import adopt_, output_mark
+from nero.optim.originals import skipped_in_ranges, whole_params
 from nero.optim.rule import Group
 from nero.optim.turning import Turning
 
 
 class Nero(RelativeOptimizer):
-    r"""Turn every neuron by an angle, and keep it balanced (Liu et al. 2021, Algorithm 1).
+    r"""The Nero optimizer: turns balanced neurons by an angle (Liu et al. 2021, Algorithm 1).
 
     For each neuron with weights $w$ and gradient $g$:
 
@@ -48,65 +50,63 @@ class Nero(RelativeOptimizer):
     w \leftarrow w/\|w\|
     $$
 
-    with Adam's bias correction of $\bar g$. Biases, gains and whatever else has no fan-in step by
+    with Adam's bias correction of $\bar g$. Biases, gains and other parameters without fan-in step by
     $\eta\,\sigma_b/\bar g_b\cdot g_b$, where $\sigma_b$ is their initial scale.
 
-    Construction projects the weights onto the constraint, so build the optimizer after the weights
-    are initialized, and see ``constraint`` for pretrained ones.
+    The constructor projects the weights onto the constraint, so build the optimizer after initializing the
+    weights. For pretrained weights, see ``constraint``.
 
     Args:
-        params: a model, whose modules tell what its neurons are, or ``model.parameters()``, which leads to
-            it. Lists and groups of parameters keep what [`annotate`][nero.annotate] left on them; without
-            it their neurons are read from shapes, with a warning.
-        lr: the angle in radians through which neurons turn at a step; 0.01 unless a preset says otherwise.
-            AdamW moves every weight by about its rate, which turns a neuron of root-mean-square weight s by
-            about lr / s: 3e-4 is 0.015 rad where weights begin with a deviation of 0.02.
-        beta: how much of the running norm of gradients stays at a step; 0.999 unless a preset says
-            otherwise.
-        norm: what a gradient is divided by. ``"rms"`` is the paper's running mean square. ``"peak"`` is the
-            largest norm so far, forgotten at the rate of ``beta``: then ``lr`` is the largest angle by
-            which any neuron turns at a step, even one that was idle for long. ``beta`` must exceed
-            ``momentum``.
-        preset: ``"paper"``, or for the networks of today ``"rows"``: a momentum of 0.9, embeddings of norm
-            sqrt(dim), and a rate of 0.03; or ``"polar"``: the same, along polar directions in hidden
-            layers. Arguments that you give win over it; ``None`` means "not chosen" for every option.
-        num_steps: how many steps the run will take. The rate of ``"polar"`` is then 0.03 times the cube
-            root of 600 / num_steps, measured on runs of 300 to 3,000 steps: outside of them you get a
-            warning. Other presets have one learning rate.
-        momentum: averaging constant of the gradient itself; the paper has none. Neurons then turn
-            along the average, a step ahead as Nesterov has it, and ``beta`` averages the norm of that. It
-            costs a state of the parameter's size.
-        momentum_dtype: how that state is kept: in ``"float32"`` (float64 for float64 weights), or in
-            ``"bfloat16"``, which halves it. It is then rounded stochastically, because small changes of an
-            average are lost when it is rounded to nearest.
-        direction: what neurons turn along: their row of the ``"gradient"`` or of its average, the row of
-            the ``"polar"`` factor of their whole layer, as in Muon, or a direction of your own
-            ([`register_direction`][nero.register_direction]). Embeddings always follow the gradient. The
-            polar factor costs five rounds of matrix products.
-        bias_scale: the scale of parameters without fan-in that start at zero; 0.01 by default.
-        constraint: where neurons live: a [`Sphere`][nero.Sphere] or ``"balanced"``, ``"norm"``,
-            ``"mean"``, ``"none"``, or ``"initial"`` for fine-tuning pretrained weights. By default
-            balanced, with a warning if the weights look trained.
+        params: a model or ``model.parameters()``; neurons are found from the model's modules. Lists and
+            groups of parameters use the layouts left by [`annotate`][nero.annotate]; without them, layouts
+            are guessed from shapes, with a warning.
+        lr: the angle in radians by which a neuron turns per step. The default is 0.01, or the preset's.
+            AdamW moves every weight by about its learning rate, which turns a neuron of root-mean-square
+            weight s by about lr / s: 3e-4 is 0.015 rad for weights of standard deviation 0.02.
+        beta: decay rate of the running gradient norm. The default is 0.999, or the preset's.
+        norm: the gradient norm to divide by. ``"rms"`` is the paper's running root mean square. ``"peak"``
+            is the largest recent norm, which decays at rate ``beta``; no neuron then turns by more than
+            ``lr`` per step, even after being idle. It requires ``beta`` > ``momentum``.
+        preset: a named set of options. ``"paper"`` is the default. ``"rows"`` suits modern networks:
+            momentum 0.9, embeddings of norm sqrt(dim), and lr 0.03. ``"polar"`` adds polar directions in
+            hidden layers. Your arguments override the preset; ``None`` means "not chosen" for every option.
+        num_steps: number of training steps. With ``"polar"``, lr is then 0.03 times the cube root of
+            600 / num_steps. That rule was measured on runs of 300 to 3,000 steps; other lengths trigger a
+            warning. Other presets ignore it.
+        momentum: decay rate of the momentum buffer; the paper has none. Neurons turn along the buffer,
+            looking one step ahead as in Nesterov momentum, and ``norm`` applies to that direction. The
+            buffer is as large as the parameter.
+        momentum_dtype: dtype of the momentum buffer: ``"float32"`` (float64 for float64 weights) or
+            ``"bfloat16"``, which halves it and rounds stochastically, since rounding to nearest loses small
+            changes.
+        direction: the direction along which neurons turn. ``"gradient"`` is the gradient or the momentum
+            buffer. ``"polar"`` is the polar factor of the whole layer, as in Muon, at the cost of five
+            rounds of matrix products. You can also [register your own][nero.register_direction]. Embeddings
+            always follow the gradient.
+        bias_scale: scale of parameters without fan-in that start at zero; 0.01 by default.
+        constraint: a [`Sphere`][nero.Sphere], or ``"balanced"`` (mean zero and norm one, the default),
+            ``"norm"``, ``"mean"``, ``"none"``, or ``"initial"`` for pretrained weights. The default warns
+            if the weights look trained.
         gain_penalty: strength of a quadratic penalty that pulls gains towards one (section 5.6).
-        nonfinite: what to do with a neuron whose gradient is NaN or inf: ``"skip"`` it and count it in
-            `num_skipped` (the default), ``"raise"`` before anything changes, or ``"propagate"``. Where
-            parameters are sharded, all ranks raise or none, by one small all-reduce per process group and
-            step. Parameters that are not sharded are assumed to have equal gradients on all ranks, as DDP
-            leaves them.
+        nonfinite: what to do with a neuron whose gradient contains NaN or inf. ``"skip"``, the default,
+            skips it and counts it in `num_skipped`. ``"raise"`` raises before anything changes. With
+            sharded parameters, all ranks raise or none, at the cost of one small all-reduce per process
+            group and step. ``"propagate"`` lets it spread. Unsharded parameters are assumed to have
+            the same gradients on all ranks, as under DDP.
         maximize: maximize the objective instead of minimizing it.
-        stochastic_rounding: round bfloat16 and float16 weights up or down at random instead of to
-            nearest, which at small ``lr`` loses most of an update.
-        seed: seed of all stochastic rounding; a resumed run continues it.
+        stochastic_rounding: round bfloat16 and float16 weights stochastically. Rounding to nearest loses
+            most of an update at small ``lr``.
+        seed: seed of all stochastic rounding; a resumed run continues its noise.
         overrides: name patterns and group options, as in [`param_groups`][nero.param_groups];
             needs a model.
-        example: a batch, or whatever the model is called with: one forward pass without values finds the
-            neurons of modules that nobody registered ([`observe`][nero.layout.observation.observe]).
+        example: a batch, or any input of the model. One forward pass on fake tensors then finds the neurons
+            of unregistered modules ([`observe`][nero.layout.observation.observe]).
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
-        fused: ``None`` picks the fastest implementation, ``False`` the plain one, ``True`` insists on a
-            fused kernel. On CPUs that is the extra ``nero-optim[cpu]``, on GPUs one in Triton, which is
-            tested against the plain one before its first step on a device: if they differ, ``None`` warns
-            and takes the plain one, and ``True`` raises.
+        fused: ``None`` picks the fastest implementation, ``False`` the plain one, and ``True`` insists on a
+            fused kernel. CPUs need the extra ``nero-optim[cpu]``. GPUs use Triton, whose kernel is tested
+            against the plain update before its first step on a device. If they differ, ``None`` warns and
+            uses the plain one, and ``True`` raises.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 2))
@@ -173,7 +173,8 @@ class Nero(RelativeOptimizer):
             "fused": fused,
         }
         model = model_of(params)  # before its parameters are taken
-        super().__init__(params, defaults, overrides, example, unknown=unknown)
+        with whole_params(model):
+            super().__init__(params, defaults, overrides, example, unknown=unknown)
         if output_mark(self.defaults):
             warn_without_outputs(self.param_groups, preset)
         if example is None and find_preset(preset).by_role and constraint is None:
@@ -184,25 +185,26 @@ class Nero(RelativeOptimizer):
 
     @property
     def num_skipped(self) -> int:
-        """How many neuron updates were skipped because they were not finite.
+        """Number of neuron updates skipped because they were not finite.
 
-        Counted since this object was made, or since it loaded a checkpoint. Waits for the device. With
-        sharded parameters it communicates: ask on every rank.
+        Counts from construction, or from the last loaded checkpoint. Reading it waits for the device.
+        With sharded parameters it communicates, so read it on every rank.
         """
         counts = [
-            (param, neurons_from_options(group, param.shape), self.state[param]["num_skipped"])
+            (param, hold_in(group, param).neurons, self.state[param]["num_skipped"])
             for group in self.param_groups
             for param in group["params"]
-            if "num_skipped" in self.state.get(param, {})
+            if "num_skipped" in self.state.get(param, {}) and not is_range(param)
         ]
+        in_ranges = skipped_in_ranges(self.state)
         if any(is_sharded(param) for param, _, _ in counts):
             from nero.distributed import total_count
 
-            return total_count(counts)
-        return sum(int(count) for _, _, count in counts)
+            return in_ranges + total_count(counts)
+        return in_ranges + sum(int(count) for _, _, count in counts)
 
     def __repr__(self) -> str:
-        """Return one line per param group: what it holds, and the options that act on it."""
+        """Return one line per param group: its size, and the options that act on it."""
         return f"Nero(preset={self.defaults['preset']!r})\n{groups_table(self.param_groups)}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -215,7 +217,7 @@ class Nero(RelativeOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, so that ``weights_only=True`` can load it.
 
-        Without `num_skipped`, which every rank counts for itself.
+        It leaves out `num_skipped`, which each rank counts for itself.
         """
         packed = super().state_dict()
         for group in packed["param_groups"]:
@@ -226,18 +228,18 @@ class Nero(RelativeOptimizer):
         return packed
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a param group; options that it leaves out, or has as ``None``, follow from its roles."""
+        """Add a param group; its role decides options that are missing or ``None``."""
         num_groups = len(self.param_groups)
         super().add_param_group(param_group)
         advise_on_lr(self.param_groups[num_groups:], self.defaults["preset"])
         advise_on_peak(self.param_groups[num_groups:])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load optimizer state, bit for bit: unlike torch's, state keeps its own dtype.
+        """Load optimizer state exactly: unlike in torch, state keeps its own dtype.
 
-        Parameters are matched by name, or by position if names are missing. Options come from the
-        checkpoint, and groups added later get them, too; layouts come from the model. An old checkpoint
-        without ``norm`` holds ``"rms"``; other options that it lacks keep their present values.
+        Parameters are matched by name, or by position if names are missing. Layouts come from the model,
+        options from the checkpoint, also for groups added later. An old checkpoint without ``norm`` means
+        ``"rms"``; other options missing from it keep their current values.
         """
         super().load_state_dict(state_dict)
         adopt_(self.defaults, self.param_groups)

@@ -1,4 +1,4 @@
-"""Who decides about an option: default < preset < role < output < given < override."""
+"""Where an option comes from: default < preset < role < output < given < override."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from nero.optim.rule import Group
 
 
 def output_mark(defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what marks groups of output layers, if their options can differ from those of others."""
+    """Return the mark of output layers' groups, if the preset has separate options for them."""
     if "preset" not in defaults:
         return MappingProxyType({})
     has_own = find_preset(defaults["preset"]).marks_outputs(defaults[CHOSEN])
@@ -22,7 +22,7 @@ def output_mark(defaults: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def completed(group: Group, defaults: Mapping[str, Any]) -> Group:
-    """Return a new group with all its options, as they follow from its role and what was chosen."""
+    """Return a new group with all options resolved from its role and the user's choices."""
     group, is_output = without_mark(group)
     if "preset" not in defaults:
         return group
@@ -40,7 +40,7 @@ def completed(group: Group, defaults: Mapping[str, Any]) -> Group:
 
 
 def adopt_(defaults: dict[str, Any], groups: Sequence[Group]) -> None:
-    """Let groups that are added later get what the groups of a loaded checkpoint have."""
+    """Make the options of a loaded checkpoint the defaults for groups added later."""
     presets = {group["preset"] for group in groups}
     if len(presets) != 1:
         return

@@ -1,4 +1,4 @@
-"""A parameter, worked out: made once, and again only if its options, dtype, device or shape change."""
+"""Everything a step needs to know about a parameter, cached until its options or shape change."""
 
 from typing import Any, NamedTuple
 
@@ -14,42 +14,43 @@ from nero.optim.rule import Group, Rule, State
 
 
 class Prepared(NamedTuple):
-    """All that a step has to know of a parameter beside its values; made once, and again on a change."""
+    """Everything a step needs to know about a parameter except its values; rebuilt after a change."""
 
     name: str
-    """What messages call the parameter."""
+    """The parameter's name in messages."""
     held: Held
     options: Any
-    """The options of its group: the same object until one of them changes."""
+    """Its group's options: the same object until one of them changes."""
     tensor: tuple[Any, ...]
     """The parameter's dtype, device and shape."""
     hyper: Any
-    """The options as its neurons obey them."""
+    """The options that apply to its neurons; those of the group for a flat buffer of several parameters."""
     backend: str
     reduce_over: tuple[Any, ...]
-    """The mesh dims over which its sums are added up."""
+    """The mesh dims over which its sums are reduced."""
     state_keys: tuple[str, ...]
-    """The state that its step needs; it may have more, from options that have changed since."""
+    """The state that its step needs; it may have more, from earlier options."""
     is_viewed: bool
-    """Whether its step works on views: of a shard, or of the groups of a transposed convolution."""
+    """Whether its step works on views: of a shard, or of a transposed convolution's groups."""
     needs_whole: bool
-    """Whether other ranks have parts of it, and its direction depends on all of them."""
+    """Whether it is sharded and its direction depends on all shards."""
     places: Places | None
-    """Where a shard's elements lie in the full parameter, if its step draws noise."""
+    """Positions of a shard's elements in the full parameter, if its step draws noise."""
 
 
 def prepare(rule: Rule, held: Held, group: Group, options: Any, name: str) -> Prepared:
-    """Work out what a step has to know of a parameter.
+    """Prepare a parameter for its steps.
 
     Args:
-        rule: the optimizer's.
+        rule: the optimizer's rule.
         held: a parameter of ``group``.
-        group: its layout, and whether it may have a fused kernel.
-        options: the rule's options first, then whatever else this depends on.
-        name: of the parameter, for messages.
+        group: its param group, which has the layout and ``fused``.
+        options: the rule's options, then the values that they were read from.
+        name: the parameter's name, for messages.
     """
     param = held.param
-    neurons, hyper = held.neurons, rule.at(options[0], held.neurons)
+    hyper = options[0] if held.is_range else rule.at(options[0], held.neurons)
+    members = [(neurons, rule.at(options[0], neurons)) for neurons in held.all_neurons]
     by_neuron = rule.sums_over == "neuron"
     return Prepared(
         name,
@@ -59,31 +60,37 @@ def prepare(rule: Rule, held: Held, group: Group, options: Any, name: str) -> Pr
         hyper,
         backend=backend_name(held.local, fused=group.get("fused", False)),
         reduce_over=held.neuron_mesh_dims if by_neuron else held.layer_mesh_dims,
-        state_keys=tuple(key for key, spec in rule.state.items() if spec.exists(neurons, hyper)),
-        is_viewed=held.mesh is not None or neurons.num_groups > 1,
+        state_keys=tuple(
+            key
+            for key, spec in rule.state.items()
+            if any(spec.exists(*member) for member in members)
+        ),
+        is_viewed=held.mesh is not None or held.neurons.num_groups > 1,
         needs_whole=held.is_cut and hyper.direction != "gradient",
         places=held.places() if hyper.draws_noise else None,
     )
 
 
 def is_current(prepared: Prepared, param: Tensor, options: Any) -> bool:
-    """Whether nothing has changed that what was prepared depends on."""
+    """Whether the prepared values still hold."""
     tensor = param.dtype, param.device, param.shape
     return prepared.options is options and prepared.tensor == tensor
 
 
 def takes_part(prepared: Prepared) -> bool:
-    """Whether a parameter has a gradient to step along, here or maybe on another rank."""
+    """Whether a parameter has a gradient here, or may have one on another rank."""
     param = prepared.held.param
     with_others = prepared.reduce_over or prepared.needs_whole
     return param.requires_grad and bool(param.grad is not None or with_others)
 
 
 def as_update(prepared: Prepared, state: State, lr: float | Tensor, position: int) -> Update:
-    """Return a parameter as a step sees it: what this rank holds, viewed so that fan-in dims apply."""
+    """Return a parameter's update: this rank's shard, viewed so that fan-in dims apply."""
     held, view = prepared.held, prepared.held.neurons.view
     weight, grad = held.param, held.param.grad
-    has_grad = grad is not None
+    has_grad, flat = grad is not None, held if held.is_range else None
+    if flat is not None and grad is None:
+        grad = torch.zeros_like(weight)
     if grad is not None and grad.layout != torch.strided:
         raise_sparse(prepared.name)
     if prepared.is_viewed:
@@ -101,4 +108,5 @@ def as_update(prepared: Prepared, state: State, lr: float | Tensor, position: in
         has_grad=has_grad,
         places=prepared.places,
         whole=held.param if prepared.needs_whole else None,
+        flat=flat,
     )

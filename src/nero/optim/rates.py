@@ -6,7 +6,7 @@ from nero.core.spec import learning_rate
 
 
 class RateCopies:
-    """The learning rates of groups, which follow the tensor that the optimizer was given.
+    """The groups' learning rates, which follow the tensor given to the optimizer.
 
     Each group has a copy: if they shared one tensor, ``group["lr"] *= 0.1`` in a loop over groups would
     multiply it once per group.

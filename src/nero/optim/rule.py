@@ -1,4 +1,4 @@
-"""What tells one optimizer from another."""
+"""The part of an optimizer that differs from the others."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class New(NamedTuple):
 
     held: Held
     hyper: Any
-    """The options as its neurons obey them."""
+    """The options that apply to its neurons."""
     state: State
 
 
@@ -40,15 +40,15 @@ class Rule(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
-    """What checks each option, apart from ``lr``."""
+    """The check of each option, except ``lr``."""
     state: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
     sums_over: ClassVar[Literal["layer", "neuron"]] = "layer"
-    """What a step adds up over the ranks that share it."""
+    """The unit over which a step sums, across ranks too."""
     hints: ClassVar[Mapping[str, str]] = {}
     """Options of other optimizers, and what to use instead."""
     missing: ClassVar[Mapping[str, Any]] = {}
-    """Options that older checkpoints lack, and the values they were made with."""
+    """Options missing from older checkpoints, and the values that they imply."""
 
     def read(self, group: Mapping[str, Any]) -> Any:
         """Return a group's options as values, or raise if one is invalid."""
@@ -63,7 +63,7 @@ class Rule(ABC):
         return options
 
     def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:  # noqa: B027, most change nothing
-        """Change new parameters in place, if they have to be before their first step."""
+        """Change new parameters in place before their first step, if the rule requires it."""
 
     @abstractmethod
     def step(self, updates: list[Update], groups: Sequence[Group]) -> None:

@@ -1,4 +1,4 @@
-"""The state of a parameter: made when it is added, moved along with it, and grown with its options."""
+"""A parameter's state: created when it is added, moved with it, extended when options need more."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,21 +15,8 @@ Specs = Mapping[str, StateSpec]
 
 @torch.no_grad()
 def new_state(specs: Specs, held: Held, hyper: Any, keys: Sequence[str]) -> State:
-    """Make these tensors of a parameter's state, as they are declared."""
-    param, neurons = held.param.detach(), held.neurons
-    state: State = {}
-    for key in keys:
-        spec = specs[key]
-        dtype = spec.dtype_for(param.dtype, hyper)
-        if spec.initial is not None:
-            state[key] = spec.initial(param, hyper, held.neuron_norms).to(dtype)
-        elif spec.shape == "scalar":
-            state[key] = torch.zeros((), dtype=dtype, device=param.device)
-        elif spec.shape == "per element" or neurons.is_elementwise:
-            state[key] = torch.zeros_like(param, dtype=dtype, requires_grad=False)
-        else:
-            state[key] = held.zeros_per_neuron(dtype)
-    return state
+    """Create these tensors of a parameter's state, as declared."""
+    return {key: held.new_state_tensor(key, specs[key], hyper) for key in keys}
 
 
 def moved_state(state: State, specs: Specs, param: Tensor, options: Any) -> State:
@@ -50,16 +37,16 @@ def has_storage(state: State) -> bool:
 def grow_state_(
     state: State, specs: Specs, held: Held, hyper: Any, keys: Sequence[str], name: str
 ) -> list[str]:
-    """Bring state in line with changed options, in place, and return the keys that are new.
+    """Update the state in place after options changed, and return the new keys.
 
-    A tensor that starts at zero starts now. A tensor as large as the parameter goes if nothing needs it.
+    Missing tensors start at their initial value. Unused tensors as large as the parameter are dropped.
     """
     added = [key for key in keys if key not in state]
     for key in added:
         if specs[key].initial is not None:
             raise ValueError(
-                f"{name}: its options have changed to some that need {key}, which is known only to "
-                "an optimizer that is built with them"
+                f"{name}: its new options need {key}, which is measured when the optimizer is built; "
+                "build a new one with these options"
             )
     kept = {k: v for k, v in state.items() if k in keys or specs[k].shape != "per element"}
     made = {**kept, **new_state(specs, held, hyper, added)}

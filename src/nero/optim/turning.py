@@ -1,4 +1,4 @@
-"""Nero's rule: what `Nero` does with its options, its parameters and a step."""
+"""Nero's rule: its options, state and step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -70,11 +70,18 @@ class Turning(Rule):
         is_traced = torch.compiler.is_compiling()
         if not is_traced:
             self._watch.before_step(groups)
-        if any(group["nonfinite"] == "raise" for group in groups):
+        flat = [update for update in updates if update.flat is not None]
+        updates = [update for update in updates if update.flat is None] if flat else updates
+        # Even without gradients here, other ranks may have some, and all have to agree.
+        if (updates or not flat) and any(group["nonfinite"] == "raise" for group in groups):
             check_finite(updates, groups)
         if any(update.hyper.direction != "gradient" for update in updates):
             updates = follow_directions(updates)
         shared = [update for update in updates if update.reduce_over]
+        if flat:
+            from nero.distributed.flat import step_
+
+            step_(flat)
         if shared:
             from nero import distributed
 

@@ -42,7 +42,9 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize(
+    "world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))]
+)
 def test_every_rank_has_the_report_of_one_process(world_size):
     on_ranks(world_size, _compare_all, CHOSEN[world_size])
 

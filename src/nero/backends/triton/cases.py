@@ -5,6 +5,7 @@ a separate generator, and are the same everywhere.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -37,8 +38,10 @@ def cases(variant: Variant) -> list[Case]:
     make = _Maker(variant)
     awkward = [_awkward_rows(make), _awkward_elements(make)]
     if variant.momentum or variant.stochastic:  # the same lines of the kernel handle the options
-        return [*awkward, *_tiles(make)]
-    return [*awkward, _propagated(make), *_options(make), *_tiles(make)]
+        return [*awkward, *_tiles(make), *_awkward_tiles(make)]
+    return [
+        *awkward, _propagated(make), *_options(make), *_tiles(make), *_awkward_tiles(make),
+    ]  # fmt: skip
 
 
 def moving_cases(variant: Variant) -> list[tuple[Case, Case]]:
@@ -141,6 +144,32 @@ def _awkward_rows(make: _Maker) -> Case:
     grad[9] = 0
     case.update.state["exp_avg_norm"][8:] = -0.0
     return case
+
+
+def _awkward_tiles(make: _Maker) -> Iterator[Case]:
+    """Make awkward neurons of every kind of tile, with several blocks if the kind has them.
+
+    Each kind is compiled separately. One neuron is summed again in float64, one has NaN in its last block;
+    the second case of a kind has the options for which a kind has code.
+    """
+    shapes = {
+        "rows of 3": ((2, 3), 0),
+        "rows of 136": ((2, 136), 0),
+        "wide rows": ((2, 272), 0),
+        "rows of several blocks": ((2, TILES[Kind.LONG][1] + 16), 0),
+        "columns": ((40, 2), 1),
+        "odd rows of several blocks": ((2, TILES[Kind.STRIDED][1] + 7), 0),
+    }
+    for name, (shape, dim) in shapes.items():
+        case = make(f"awkward {name}", shape, (dim,))
+        case.update.grad.select(dim, 0).mul_(_TINY)
+        case.update.grad.select(dim, 1)[-1] = math.nan
+        yield case
+        case = make(f"awkward {name} with options", shape, (dim,), constraint=Sphere("initial"))
+        case.update.grad.select(dim, 0).mul_(_TINY)
+        # No layout gives neurons this penalty, but the kernel has it.
+        hyper = case.update.hyper._replace(gain_penalty=0.5)
+        yield case._replace(update=case.update._replace(hyper=hyper))
 
 
 def _propagated(make: _Maker) -> Case:

@@ -7,9 +7,9 @@ read on the device: nothing waits for it, and once the table is built, the step 
 graph. Tensors that the kernel cannot walk go to the plain backend; `why_not` says why.
 
 Note:
-    This code has been tested against the plain backend in Triton's interpreter, and compiled for sm_80 to
-    sm_120 and gfx942. We have neither run nor timed it on a GPU, where `nero.backends.triton.trust` tests
-    it before its first step.
+    This code has been tested against the plain backend in Triton's interpreter and, as PTX for sm_80, sm_90
+    and sm_100, in an emulator; it compiles for sm_80 to sm_120 and gfx942. We have neither run nor timed it
+    on a GPU, where `nero.backends.triton.trust` tests it before its first step.
 """
 
 import os
@@ -170,7 +170,7 @@ _Key: TypeAlias = tuple[tuple[Variant, tuple[Entry, ...]], ...]
 def _without_lr(update: Update) -> Update:
     """Set ``lr`` to zero, since the coefficients include it, and an ``lr`` tensor's address may change.
 
-    The kernel then does not count the step; `plain.write_state_` does.
+    The kernel then does not count the step; `plain.write_state_` counts it.
     """
     return update._replace(lr=0.0)
 

@@ -16,10 +16,13 @@ from nero.backends import plain
 from nero.backends.triton.cases import Case, cases, moving_cases, twin
 from nero.backends.triton.launch import TritonBackend, Variant, why_not, why_not_device
 from nero.core.precision import dtype_name
-from nero.core.update import rounds_average
+from nero.core.update import Update, rounds_average
 
 # A step rounds a float32 weight about three times; a 16-bit one may also be rounded the other way.
 _TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
+# If a new weight is the difference of terms larger than this, more is allowed, in proportion, since they
+# are rounded too. Otherwise a single rounding of a constant row, whose terms are near 50, could use it up.
+_CANCELLED = 8.0
 # The share of stochastically rounded numbers that may go the other way, because their noise nearly ties.
 _MAX_TIES = 0.02
 # The tensors that a step writes, in the order in which differences are reported.
@@ -149,14 +152,14 @@ def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, 
     if variant.shared:
         once = [case for case in once if not case.update.neurons.is_elementwise]
     theirs = [twin(case) for case in once]
-    for stepping, stepped in ((backend, once), (plain, theirs)):
-        updates = [case.update for case in stepped]
-        if variant.shared:
-            turns = map(plain.turn_of, updates, stepping.gram(updates))
-            stepping.apply_(updates, list(turns))
-        else:
-            stepping.step_(updates)
-    yield from zip(once, map(_differences, once, theirs), strict=True)
+    updates = [case.update for case in once]
+    if variant.shared:
+        turns = map(plain.turn_of, updates, backend.gram(updates))
+        backend.apply_(updates, list(turns))
+    else:
+        backend.step_(updates)
+    terms = [_step_plainly(case.update) for case in theirs]
+    yield from zip(once, map(_differences, once, theirs, terms), strict=True)
     if variant.shared:
         return
 
@@ -166,11 +169,21 @@ def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, 
         second = first.update._replace(grad=after.update.grad, lr=after.update.lr)
         for ours, others in ((before.update, first.update), (after.update, second)):
             backend.step_([ours])
-            plain.step_([others])
-        yield after, _differences(after, after._replace(update=second))
+            last = _step_plainly(others)
+        yield after, _differences(after, after._replace(update=second), last)
 
 
-def _differences(ours: Case, theirs: Case) -> list[Difference]:
+def _step_plainly(update: Update) -> Tensor:
+    """Step with the plain backend; return the size of the largest term of each new weight, ``p*w``."""
+    turn = plain.turn_of(update, None if update.neurons.is_elementwise else plain.gram_of(update))
+    p, dtype = turn.weight.coefficients[0], turn.weight.shift.dtype
+    terms = (p * update.weight.to(dtype)).abs().double()
+    plain.write_rows_(update, turn)
+    plain.write_state_(update, turn)
+    return terms
+
+
+def _differences(ours: Case, theirs: Case, terms: Tensor) -> list[Difference]:
     differences = []
     for key in _WRITTEN:
         mine, other = (_written(case, key) for case in (ours, theirs))
@@ -179,7 +192,10 @@ def _differences(ours: Case, theirs: Case) -> list[Difference]:
         is_per_row = bool(ours.rows) and mine.ndim > 0
         for i, name in enumerate(ours.rows if is_per_row else (ours.name,)):
             pair = (mine[i], other[i]) if is_per_row else (mine, other)
-            difference = _difference(name, key, *pair, ours)
+            scale = None
+            if key == "weight":
+                scale = (terms[i] if is_per_row else terms).nan_to_num(1.0) / _CANCELLED
+            difference = _difference(name, key, *pair, ours, scale)
             if difference is not None:
                 differences.append(difference)
     return differences
@@ -189,15 +205,18 @@ def _written(case: Case, key: str) -> Tensor | None:
     return case.update.weight if key == "weight" else case.update.state.get(key)
 
 
-def _difference(name: str, key: str, ours: Tensor, theirs: Tensor, case: Case) -> Difference | None:
+def _difference(
+    name: str, key: str, ours: Tensor, theirs: Tensor, case: Case, scale: Tensor | None
+) -> Difference | None:
     tolerance = _TOLERANCE_64 if ours.dtype == torch.float64 else _TOLERANCE
     relative = tolerance
     if ours.is_floating_point() and ours.dtype.itemsize == 2:
         relative += case.num_steps * torch.finfo(ours.dtype).eps
     mine, other = ours.double().cpu(), theirs.double().cpu()
     is_same = (mine == other) | (mine.isnan() & other.isnan())
-    # Only weights are near one; averages are as large as gradients.
-    allowed = relative * other.abs() + (tolerance if key == "weight" else 0.0)
+    allowed = relative * other.abs()
+    if scale is not None:  # only weights are near one; averages are as large as gradients
+        allowed = allowed + tolerance * scale.cpu().clamp(min=1.0)
     is_wrong = ~is_same & ~((mine - other).abs() <= allowed)
     is_rounded = key == "weight" and case.update.hyper.stochastic_rounding
     is_rounded = is_rounded or (key == "exp_avg" and rounds_average(case.update))

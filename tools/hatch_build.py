@@ -1,4 +1,7 @@
-"""Build hook: the project's addresses in the metadata, and links that work on an index page.
+"""Build hook: the version, the project's addresses in the metadata, and links that work on an index page.
+
+The version of all distributions is that of `src/nero/__init__.py`: `[tool.hatch.version]` calls `version`.
+A source archive brings its version along, in the file that index servers read.
 
 Two variables of the environment hold the addresses, for the metadata of all distributions and for
 mkdocs.yml:
@@ -23,7 +26,10 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PAPER = "https://arxiv.org/abs/2102.07227"
-_LINK = re.compile(r"(?P<is_picture>!?)\[(?P<text>[^\]]*)\]\((?!\w+:|#)(?P<path>[^)\s]+)\)")
+_VERSION = re.compile(r'^(?:__version__ = "|Version: )([^"\n]+)', re.MULTILINE)
+_PICTURE = r"!\[[^\]]*\]\([^)\s]+\)"  # in the text of a link: a badge
+_LINK = re.compile(rf"(?P<is_picture>!?)\[(?P<text>({_PICTURE}|[^\]])*)\]\((?P<path>[^)\s]+)\)")
+_FORGE = "../../"  # from the root of the repository to the forge's own pages about it
 
 
 class CustomMetadataHook(MetadataHookInterface):
@@ -38,6 +44,17 @@ class CustomMetadataHook(MetadataHookInterface):
             text = with_absolute_links(text, repository, folder=self.config["folder"])
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
         metadata["urls"] = addresses(repository, site)
+
+
+def version() -> str:
+    """Return the version of this source tree or archive."""
+    here = Path(__file__).resolve().parent
+    places = (here / "PKG-INFO", *(root / "src/nero/__init__.py" for root in (here, here.parent)))
+    found = next(path for path in places if path.exists())
+    stated = _VERSION.search(found.read_text(encoding="utf-8"))
+    if stated is None:
+        raise ValueError(f"{found} states no version")
+    return stated[1]
 
 
 def addresses(repository: str, site: str) -> dict[str, str]:
@@ -61,11 +78,18 @@ def with_absolute_links(text: str, repository: str, *, folder: str) -> str:
     Example:
         >>> with_absolute_links("[a](../a.md#b), ![c](c.png), [d](#d)", "https://e.org", folder="lab")
         '[a](https://e.org/blob/HEAD/a.md#b), ![c](https://e.org/raw/HEAD/lab/c.png), [d](#d)'
+        >>> with_absolute_links("[![a](../../actions/a.svg)](b.md)", "https://e.org", folder=".")
+        '[![a](https://e.org/actions/a.svg)](https://e.org/blob/HEAD/b.md)'
     """
 
     def absolute(link: re.Match[str]) -> str:
+        start = f"{link['is_picture']}[{_LINK.sub(absolute, link['text'])}]"
+        if re.match(r"\w+:|#", link["path"]):
+            return f"{start}({link['path']})"
+        if link["path"].startswith(_FORGE):
+            return f"{start}({repository}/{link['path'].removeprefix(_FORGE)})"
         kind = "raw" if link["is_picture"] else "blob"
         path = posixpath.normpath(posixpath.join(folder, link["path"]))
-        return f"{link['is_picture']}[{link['text']}]({repository}/{kind}/HEAD/{path})"
+        return f"{start}({repository}/{kind}/HEAD/{path})"
 
     return _LINK.sub(absolute, text)

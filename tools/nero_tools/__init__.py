@@ -8,4 +8,6 @@
 monitor's reports in TensorBoard, Weights & Biases, a terminal or a picture.
 """
 
-__version__ = "0.1.0"
+from importlib import metadata
+
+__version__ = metadata.version("nero-tools")

@@ -1,4 +1,4 @@
-"""Whatever is typed after ``nero bench``, ``plan`` and ``theory``: one line that says why."""
+"""Whatever is typed after ``nero bench``, ``plan``, ``speedrun`` and ``theory``: one line that says why."""
 
 from tests.cli.wrong_commands import (  # noqa: F401
     check_blamed,
@@ -54,6 +54,15 @@ USAGE = [
     ("bench --evict-mb nan", "--evict-mb: 'nan' must be a number"),
     ("bench --evict-mb 1e300", "--evict-mb: '1e300' must be a number"),
     ("bench --json .", "--json: '.' is a folder"),
+    ("speedrun --output entry.py", "required: --baseline"),
+    ("speedrun --baseline wrong.py", "required: --output"),
+    ("speedrun --baseline wrong.py --output .", "--output: '.' is a folder"),
+    (
+        "speedrun --baseline wrong.py --output x.py --preset paper",
+        "--preset: invalid choice: 'paper'",
+    ),
+    ("speedrun --baseline wrong.py --output x.py --steps 0", "--steps: '0' must be a whole number"),
+    ("speedrun --baseline wrong.py --output x.py --lr 2", "--lr: '2' must be an angle from"),
 ]
 
 REFUSED = [
@@ -74,6 +83,15 @@ REFUSED = [
     ("plan --model wrong:no_copy --mesh fsdp=2", "cannot be copied"),
     ("plan --model wrong:net --optimizers adamw --plot x.bogus", "cannot write the picture"),
     ("bench --device cuda", "torch sees no CUDA device"),
+    (
+        "speedrun --baseline wrong.py --output x.py",
+        "not the baseline that the command knows: .* give it",
+    ),
+    ("speedrun --baseline misspelt.py --output x.py", "it is not Python: .* give it"),
+    (
+        "speedrun --baseline nothing.py --output x.py",
+        "cannot read nothing.py: .*; give --baseline",
+    ),
 ]
 
 USERS_CODE = [

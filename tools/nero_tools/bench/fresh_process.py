@@ -21,8 +21,8 @@ def resident_temporary_bytes(
 
     This sees what torch's allocator does not: NumPy's arrays, a kernel's own memory, other threads.
     The kernel keeps the peak (VmHWM), which is reset just before a warmed-up step. glibc would serve
-    temporaries from memory that it kept from an earlier step and so hide them; it is told to give every
-    allocation of 64 kB or more back at once.
+    temporaries from memory that it kept from an earlier step and so hide them. We therefore make it return
+    every allocation of 64 kB or more at once.
     """
     env = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
     printed = _ask_child("resident", shape, competitor, dtype, str(threads), env=env)

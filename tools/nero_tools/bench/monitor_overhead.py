@@ -73,7 +73,7 @@ def measure(
                 seconds[kind] = sum(train_once(model, tokens, optimizer.step))
                 continue
             with TurningMonitor(optimizer, model, every=10**9, max_layers=max_layers) as monitor:
-                # Step 0 is sampled, and no other; layers go on taking turns.
+                # Only step 0 is sampled; layers keep taking turns.
                 step = 0 if kind == "sampled" else 1
                 monitor.load_state_dict({**position, "step": step})
                 seconds[kind] = sum(train_once(model, tokens, optimizer.step))

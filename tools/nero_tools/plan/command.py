@@ -18,7 +18,7 @@ from nero.tables import aligned
 from nero_tools.arguments import add_optimizers_argument
 from nero_tools.models import MODELS
 from nero_tools.plan.mesh import Ranks, parse_ranks
-from nero_tools.plan.simulate import OPTIMIZERS, Plan, plan
+from nero_tools.plan.simulate import FLAT_OPTIMIZERS, OPTIMIZERS, Plan, plan
 from nero_tools.progress import progress
 
 
@@ -37,10 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_ranks,
         action="append",
         metavar="AXIS=SIZE,...",
-        help="sizes of any of the axes replicate, fsdp and tp, such as replicate=16,fsdp=128,tp=8; give it "
-        "several times to compare (default: fsdp=8)",
+        help="sizes of any of the axes replicate, fsdp and tp, such as replicate=16,fsdp=128,tp=8; or "
+        "zero=8 (DeepSpeed ZeRO 1 and 2) or zero3=8 alone; give it several times to compare "
+        "(default: fsdp=8)",
     )
-    add_optimizers_argument(parser, OPTIMIZERS)
+    add_optimizers_argument(parser, dict.fromkeys([*OPTIMIZERS, *FLAT_OPTIMIZERS]))
     add_json_argument(parser)
     parser.add_argument(
         "--plot",
@@ -91,7 +92,7 @@ def table(plan: Plan) -> str:
         f"{human_bytes(plan.parameter_bytes)} of them on rank 0"
     )
     notes = [f"{name} was not counted: {why}" for name, why in plan.left_out.items()]
-    return "\n".join([title, aligned(rows, left=(0, 4)), *notes])
+    return "\n".join([title, aligned(rows, left=(0, 4)), *notes, *plan.notes])
 
 
 def plot(plans: Sequence[Plan], path: str | Path) -> None:

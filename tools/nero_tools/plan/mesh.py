@@ -1,11 +1,12 @@
 """How many ranks there are, and what each axis of them does."""
 
+import math
 import re
 from dataclasses import asdict, dataclass
 
 from nero.cli.arguments import CommandError
 
-AXES = ("replicate", "fsdp", "tp")
+AXES = ("replicate", "fsdp", "tp", "zero", "zero3")
 MAX_RANKS = 2**18
 """Larger than any cluster today; the time of a simulation grows with the ranks."""
 
@@ -21,12 +22,21 @@ class Ranks:
     tp: int = 1
     """Ranks among which tensor parallelism cuts the layers that its plan names."""
 
+    zero: int = 1
+    """Ranks that cut flattened param groups into equal ranges, as DeepSpeed ZeRO 1 and 2."""
+    zero3: int = 1
+    """Ranks that cut every flattened parameter into equal ranges, as DeepSpeed ZeRO 3."""
+
     def __post_init__(self) -> None:
         for axis, size in asdict(self).items():
             if not isinstance(size, int) or size < 1:
                 raise CommandError(
                     f"the mesh axis {axis} has size {size!r}; it must be a whole number, at least 1"
                 )
+        if len(self.cut_axes()) > 1 and (self.zero > 1 or self.zero3 > 1):
+            raise CommandError(
+                f"{self} mixes ZeRO with another axis: give zero or zero3 a --mesh of its own"
+            )
         if self.size > MAX_RANKS:
             raise CommandError(
                 f"{self.size:,} ranks are too many to simulate: give at most {MAX_RANKS:,}"
@@ -38,7 +48,7 @@ class Ranks:
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self.replicate * self.fsdp * self.tp
+        return math.prod(asdict(self).values())
 
     def cut_axes(self) -> dict[str, int]:
         """Return the sizes of the axes that do something, outermost first."""

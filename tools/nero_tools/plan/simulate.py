@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from nero.optim import Nero
 from nero_tools.optimizers import Build, muon, num_bytes, state_bytes
 from nero_tools.plan.mesh import Ranks
 from nero_tools.plan.shard import on_meta, shard_
+from nero_tools.plan.zero import flatten, zero_cost
 
 
 def _alone(build: Callable[..., Optimizer], model: nn.Module) -> list[Optimizer]:
@@ -41,6 +42,8 @@ OPTIMIZERS: Mapping[str, Build] = {
     "lamb": lambda model: [Lamb(model)],
     "muon": muon,
 }
+FLAT_OPTIMIZERS = ("nero", "nero-rows", "nero-rows-bf16", "adamw", "deepspeed-muon")
+"""What can be planned under ZeRO."""
 _NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 _NOT_SENDING = {"wait_tensor", "_wrap_tensor_autograd"}
 
@@ -70,6 +73,8 @@ class Plan:
     costs: dict[str, StepCost] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Optimizers that cannot take a step on this mesh, and why."""
+    notes: tuple[str, ...] = ()
+    """What the figures leave out."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what becomes JSON."""
@@ -81,7 +86,7 @@ def plan(
     ranks: Ranks,
     *,
     name: str = "model",
-    optimizers: Iterable[str] = tuple(OPTIMIZERS),
+    optimizers: Iterable[str] = (*OPTIMIZERS, "deepspeed-muon"),
     example: Any = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Plan:
@@ -107,11 +112,13 @@ def plan(
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be Ranks, such as Ranks(fsdp=8), not {ranks!r}")
     optimizers = [*optimizers] if isinstance(optimizers, Iterable) else [optimizers]
+    known = dict.fromkeys([*OPTIMIZERS, *FLAT_OPTIMIZERS])
     for each in optimizers:
-        if each not in OPTIMIZERS:
-            raise CommandError(
-                f"optimizers has {each!r}, but must be among {', '.join(OPTIMIZERS)}"
-            )
+        if each not in known:
+            raise CommandError(f"optimizers has {each!r}, but must be among {', '.join(known)}")
+    if ranks.zero > 1 or ranks.zero3 > 1:
+        return _plan_of_ranges(_copied(model), ranks, name, optimizers, example)
+    optimizers = [each for each in optimizers if each in OPTIMIZERS]
     with fake_ranks(ranks.size):
         on_progress("cutting")
         whole, cut = _copied(model), shard_(_copied(model), ranks)
@@ -127,6 +134,32 @@ def plan(
             except (CommandError, RuntimeError, TypeError, ValueError) as error:
                 result.left_out[each] = str(error).partition("\n")[0]
     return result
+
+
+def _plan_of_ranges(
+    model: nn.Module, ranks: Ranks, name: str, optimizers: Sequence[str], example: Any
+) -> Plan:
+    """Count what a step costs under ZeRO, from the ranges that ranks hold."""
+    stage, num_ranks = (3, ranks.zero3) if ranks.zero3 > 1 else (2, ranks.zero)
+    params = [p for p in model.parameters() if p.requires_grad]
+    largest = sum(r.size for r in flatten([p.numel() for p in params], num_ranks, stage))
+    dtype_size = max((p.element_size() for p in params), default=4)
+    result = Plan(name, ranks, sum(p.numel() for p in model.parameters()), largest * dtype_size)
+    readers = {each: partial(build, example=example) for each, build in _READING.items()}
+    notes = []
+    for each in optimizers:
+        start = time.perf_counter()
+        found = zero_cost(model, num_ranks, stage, readers, each)
+        if isinstance(found, str):
+            result.left_out[each] = found
+            continue
+        seconds = time.perf_counter() - start
+        kinds = dict(found.collectives)
+        result.costs[each] = StepCost(
+            found.state_bytes, sum(kinds.values()), found.num_bytes, kinds, seconds
+        )
+        notes += [found.note] if found.note else []
+    return replace(result, notes=tuple(notes))
 
 
 def _moved(optimizer: Optimizer, cut: nn.Module) -> Optimizer:

@@ -20,8 +20,8 @@ def log_cap_measure(angle_rad: float, *, sphere_dim: int) -> float:
       = \ln \tfrac{1}{2} I_{\sin^2 \alpha} \bigl( \tfrac{p}{2}, \tfrac{1}{2} \bigr)
     $$
 
-    where I is the regularized incomplete beta function. Beyond a right angle, the cap is all but the
-    opposite one.
+    where I is the regularized incomplete beta function. Beyond a right angle, the cap is the complement of
+    the opposite one.
 
     Args:
         angle_rad: the angular radius alpha, from 0 to pi.

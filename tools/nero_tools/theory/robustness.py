@@ -72,7 +72,7 @@ def search_robustness(
         inputs: all training samples.
         labels: their classes.
         max_angle_rad: where to begin.
-        tolerance: how close, relatively, the two ends of the last interval are.
+        tolerance: relative distance between the two ends of the last interval.
         num_starts: random rotations from which to start, for each angle and each of those margins.
         num_targets: samples whose margins are lowered one by one, beside the smallest of all.
         num_steps: steps from each start.

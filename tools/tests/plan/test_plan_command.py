@@ -32,7 +32,10 @@ def test_prints_json(capsys):
     printed = json.loads(capsys.readouterr().out)
     assert [plan["num_ranks"] for plan in printed["plans"]] == [2, 4]
     assert [*printed["plans"][0]["costs"]] == ["adamw", "nero"]
-    assert printed["plans"][1]["ranks"] == {"replicate": 1, "fsdp": 4, "tp": 1}
+    assert printed["plans"][1]["ranks"] == {
+        **{"replicate": 1, "fsdp": 4, "tp": 1},
+        **{"zero": 1, "zero3": 1},
+    }
     assert printed["plans"][1]["costs"]["nero"]["communicated_bytes"] == 0
 
 

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products \
-	integrations jax random mutants zoo docs site dist sbom lock clean
+	integrations jax random mutants zoo docs pages notebooks site dist sbom lock clean
 
 # What two parts need beside `dev`, which leaves it out: gigabytes. `make dev WITH="integrations jax"` installs all
 # at once, which spares .ci/run three more searches for versions that fit.
@@ -17,18 +17,20 @@ NEEDS_jax = -e '.[jax]' flax orbax-checkpoint
 # asks for, and DeepSpeed without its compiled operators; its setup imports torch, so it cannot be built in isolation.
 ALONE_integrations = 'deepspeed>=0.19' 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>=0.3'
 
+# uv resolves and unpacks all of it in 45 s of processor time, pip in 300 s. LOCK has the versions that CI installs.
+LOCK ?=
+PIP = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(addprefix -c ,$(LOCK))
 define install # what for
-	$(BIN)/python -m pip install --quiet -c constraints.txt $(foreach part,$(1),$(NEEDS_$(part)))
-	$(if $(filter integrations,$(1)),DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet -c constraints.txt \
-		--no-build-isolation --no-deps $(ALONE_integrations))
+	$(PIP) $(foreach part,$(1),$(NEEDS_$(part)))
+	$(if $(filter integrations,$(1)),DS_BUILD_OPS=0 $(PIP) --no-build-isolation --no-deps $(ALONE_integrations))
 endef
 
 NEEDS_dev = -e '.[dev]' -e lab -e 'tools[bench,sinks]'
 dev: $(BIN)/.installed
 
-$(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt $(PIP_CONSTRAINT)
+$(BIN)/.installed: pyproject.toml lab/pyproject.toml tools/pyproject.toml constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --upgrade pip uv
 	$(call install,dev $(WITH))
 	touch $@ $(addprefix $(BIN)/.,$(WITH))
 
@@ -55,21 +57,21 @@ test: dev
 
 # The same in parts, which .ci/parts.py lists with what each depends on. TESTS has the tests of other parts, to be run
 # by the same two workers.
-OWN = tests/backends tests/distributed tests/integrations tests/nero_jax src/nero/integrations src/nero/jax \
+OWN = tests/backends tests/emulated_gpu tests/distributed tests/integrations tests/nero_jax src/nero/integrations src/nero/jax \
 	docs/how-to/trainers.md docs/how-to/jax.md
 TESTS ?=
 test-core: dev
 	$(PYTEST) --durations=40 tests src docs README.md $(addprefix --ignore=,$(filter-out $(TESTS),$(OWN))) $(TESTS)
 
 test-kernels: dev
-	$(PYTEST) tests/backends
+	$(PYTEST) tests/backends tests/emulated_gpu
 
 test-distributed: dev
 	$(PYTEST) tests/distributed
 
 # All products of which these two parts have a selection.
 products: dev
-	$(PYTEST) --durations=40 -m slow tests/backends tests/distributed
+	$(PYTEST) --durations=40 -m slow tests/backends tests/emulated_gpu tests/distributed
 
 test-lab: dev
 	$(PYTEST) lab
@@ -103,6 +105,10 @@ zoo: dev
 
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The same site with the code of its notebooks only, which take most of the time to run.
+pages: export NERO_NOTEBOOKS = code
+pages notebooks: docs
 
 # One version of the site, beside the others on the branch gh-pages: `make site VERSION=0.2 ALIAS=latest`.
 site: dev

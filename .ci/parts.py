@@ -32,6 +32,8 @@ class Part:
     """What it depends on, as git's pathspecs: a folder is all that is in it, ":!" leaves something out."""
     tests: tuple[str, ...] = ()
     """What pytest collects for it."""
+    is_weekly: bool = False
+    """Whether it runs when its own files change and on Mondays, not for every change of the library."""
 
 
 # What every part depends on: versions, commands, and what all test processes import.
@@ -46,8 +48,14 @@ RANKS = ("tests/distributed/ranks.py",)
 
 PARTS = (
     Part("types", ("src", "lab/nero_lab", "tools/nero_tools", "conformance", "examples")),
-    Part("docs", ("docs", "mkdocs.yml", "src", "lab/nero_lab", "lab/report", "tools/nero_tools")),
-    Part("test-kernels", ("tests/backends", *RANKS, *LIBRARY, "tools/nero_tools"), ("tests/backends",)),
+    Part("pages", ("docs", "mkdocs.yml", "src", "lab/nero_lab", "lab/report", "tools/nero_tools")),
+    Part("notebooks", ("docs/notebooks", "docs/hooks/notebooks.py"), is_weekly=True),
+    Part(
+        "test-kernels",
+        ("tests/backends", "tests/emulated_gpu", "tests/operations.py", *RANKS, *LIBRARY,
+         "tools/nero_tools"),
+        ("tests/backends", "tests/emulated_gpu"),
+    ),
     Part(
         "test-distributed",
         ("tests/distributed", "examples/fsdp2.py", *LIBRARY, "tools/nero_tools"),
@@ -56,11 +64,11 @@ PARTS = (
     # All products of options, of which the two parts above have a selection: for changes of the arithmetic.
     Part(
         "products",
-        ("tests/backends", "tests/distributed",
-         "src/nero/backends", "src/nero/core", "src/nero/distributed", "src/nero/optim",
-         "src/nero/hold.py", "src/nero/projection.py"),
+        ("tests/backends", "tests/distributed", "tests/emulated_gpu",
+         "src/nero/backends", "src/nero/core", "src/nero/diagnostics", "src/nero/distributed",
+         "src/nero/optim", "src/nero/hold.py", "src/nero/projection.py"),
     ),
-    Part("test-lab", ("lab", "README.md", "docs", "tools/reports", *RANKS, *LIBRARY), ("lab",)),
+    Part("test-lab", ("lab", "README.md", "docs", "tools/reports", *RANKS), ("lab",), is_weekly=True),
     Part(
         "test-tools",
         ("tools", "docs", "records", "examples", *RANKS, "tests/cli", "tests/contract",
@@ -69,7 +77,7 @@ PARTS = (
     ),
     Part(
         "integrations",
-        ("tests/integrations", "docs/how-to/trainers.md", *RANKS,
+        ("tests/integrations", "docs/how-to/trainers.md", *RANKS, "tests/distributed/flat_network.py",
          "src/nero", ":!src/nero/jax", "lab/nero_lab"),
         ("tests/integrations", "src/nero/integrations", "docs/how-to/trainers.md"),
     ),

@@ -12,7 +12,9 @@ from typing import Any
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-_PICTURE = re.compile(r'<img (?![^>]*\bwidth=)(?P<rest>[^>]*\bsrc="(?P<path>[^":]+\.png)"[^>]*)>')
+_PICTURE = re.compile(
+    r'<img (?![^>]*\bwidth=)(?P<rest>[^>]*\bsrc="(?P<path>[^":]+\.(?:png|svg))"[^>]*)>'
+)
 _TABLE = re.compile(r"<thead>\s*<tr>\s*<th[^>]*></th>.*?</table>", re.DOTALL)
 _FIRST_CELL = re.compile(r"(<tr>\s*)<td(?P<attributes>[^>]*)>(?P<text>.*?)</td>", re.DOTALL)
 
@@ -26,7 +28,8 @@ def on_page_content(content: str, *, page: Page, files: Files, **_: Any) -> str:
         found = [file for file in files if file.dest_uri == path]
         if not found:
             return picture[0]
-        width, height = png_size(found[0].content_bytes)
+        size = svg_size if path.endswith(".svg") else png_size
+        width, height = size(found[0].content_bytes)
         return f'<img width="{width}" height="{height}" {picture["rest"]}>'
 
     return _TABLE.sub(lambda table: name_rows(table[0]), _PICTURE.sub(sized, content))
@@ -48,6 +51,19 @@ def name_rows(table: str) -> str:
         '<tr>\n<th scope="row">CPU</th>\n<td>works</td>\n</tr>'
     """
     return _FIRST_CELL.sub(r'\1<th scope="row"\g<attributes>>\g<text></th>', table)
+
+
+def svg_size(svg: bytes) -> tuple[int, int]:
+    """Return the width and height of an SVG's view box, in whole pixels.
+
+    Example:
+        >>> svg_size(b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 300">')
+        (480, 300)
+    """
+    found = re.search(rb'viewBox="\S+ \S+ (\S+) (\S+)"', svg)
+    if found is None:
+        raise ValueError("an SVG without a viewBox has no size: add one")
+    return round(float(found[1])), round(float(found[2]))
 
 
 def png_size(png: bytes) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 A notebook is a script below ``docs/notebooks``, with cells between lines of ``# %%`` (the percent format
 of jupytext): a change to it can be read, and no output is stored that could be out of date. Building the
 site runs every cell, and fails if one fails. A page has the text, the code, what it printed and what it
-drew; beside it is the same as ``.ipynb`` to download.
+drew; beside it is the same as ``.ipynb`` to download. With ``NERO_NOTEBOOKS=code`` in the environment no
+cell runs, and pages have text and code only.
 
 A cell that draws describes its picture for those who cannot see it: ``# %% alt="Loss over steps: ..."``.
 """
@@ -49,6 +50,8 @@ def execute(script: str) -> NotebookNode:
         "display_name": "Python 3",
         "language": "python",
     }
+    if os.environ.get("NERO_NOTEBOOKS") == "code":
+        return notebook
     # The kernel would warn that it speaks TCP, which here does not leave the machine.
     client = NotebookClient(notebook, timeout=900, extra_arguments=["--log-level=ERROR"])
     # The networks are tiny: threads would wait for each other, and sums depend on how they are divided.

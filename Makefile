@@ -19,7 +19,10 @@ ALONE_integrations = 'deepspeed>=0.19' 'fastai>=2.8' 'timm>=1.0.13' 'torchtitan>
 
 # uv resolves and unpacks all of it in 45 s of processor time, pip in 300 s. LOCK has the versions that CI installs.
 LOCK ?=
-PIP = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(addprefix -c ,$(LOCK))
+# uv has its own names for what a machine tells pip: where wheels are, and whose certificates count.
+UV := UV_SYSTEM_CERTS=1 UV_HTTP_TIMEOUT=180 $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') \
+	$(if $(PIP_INDEX_URL),UV_DEFAULT_INDEX='$(PIP_INDEX_URL)')
+PIP = $(UV) $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(addprefix -c ,$(LOCK))
 define install # what for
 	$(PIP) $(foreach part,$(1),$(NEEDS_$(part)))
 	$(if $(filter integrations,$(1)),DS_BUILD_OPS=0 $(PIP) --no-build-isolation --no-deps $(ALONE_integrations))

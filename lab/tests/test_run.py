@@ -104,7 +104,8 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", "lamb-balanced", "muon", "schedule-free", "prodigy", "madam"]
+    "optimizer",
+    ["adamw", "lamb-balanced", "muon", "normuon", "soap", "schedule-free", "prodigy", "madam"],
 )
 def test_every_kind_of_optimizer_resumes(optimizer: str, data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("shakespeare", scale="smoke", optimizer=optimizer)

@@ -120,12 +120,31 @@ def _muon(model: nn.Module, lr: float) -> list[Optimizer]:
     hidden = _hidden_matrices(model)
     # Scaled to the size of AdamW's updates, so that one rate serves both.
     muon = torch.optim.Muon(hidden, lr, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    return [muon, _adamw_without(hidden, model, lr)]
+
+
+def _normuon(model: nn.Module, lr: float) -> list[Optimizer]:
+    from pytorch_optimizer import NorMuon
+
+    hidden = _hidden_matrices(model)
+    group = {"params": hidden, "use_muon": True}
+    normuon = NorMuon([group], lr, weight_decay=0.1, update_scale="match_rms")
+    return [normuon, _adamw_without(hidden, model, lr)]
+
+
+def _adamw_without(hidden: list[nn.Parameter], model: nn.Module, lr: float) -> Optimizer:
     taken = {id(param) for param in hidden}
     rest = [
         {**group, "params": [param for param in group["params"] if id(param) not in taken]}
         for group in _decayed(model)
     ]
-    return [muon, torch.optim.AdamW(rest, lr, betas=(0.9, 0.95), weight_decay=0.1)]
+    return torch.optim.AdamW(rest, lr, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def _soap(model: nn.Module, lr: float) -> list[Optimizer]:
+    from pytorch_optimizer import SOAP
+
+    return [SOAP(_decayed(model), lr, weight_decay=0.1)]
 
 
 def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
@@ -276,6 +295,13 @@ OPTIMIZERS: dict[str, Entry] = {
         _sgd_momentum, 0.1, (0.01, 0.03, 0.1, 0.3, 1.0), "SGD, momentum 0.9, decay 1e-4"
     ),
     "muon": Entry(_muon, 3e-3, _MOMENTUM, "torch's Muon for hidden matrices, AdamW for the rest"),
+    "normuon": Entry(
+        _normuon,
+        3e-3,
+        _MOMENTUM,
+        "NorMuon of pytorch_optimizer for hidden matrices, AdamW for the rest",
+    ),
+    "soap": Entry(_soap, 3e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "SOAP of pytorch_optimizer"),
     "schedule-free": Entry(
         _schedule_free,
         3e-3,

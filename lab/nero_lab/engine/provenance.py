@@ -18,6 +18,7 @@ _PACKAGES = (
     "numba",
     "schedulefree",
     "prodigyopt",
+    "pytorch-optimizer",
     "stable_baselines3",
     "ray",
 )

@@ -105,8 +105,8 @@ def _first(task: str) -> tuple[str, ...]:
 
 
 def _others(task: str) -> tuple[str, ...]:
-    names = ("sgd-momentum",) if task not in _CONVOLUTIONAL else ()
-    return (*names, *(() if task in _BATCH_NORM else ("schedule-free",)))
+    names = ("sgd-momentum", "normuon") if task not in _CONVOLUTIONAL else ()
+    return (*names, "soap", *(() if task in _BATCH_NORM else ("schedule-free",)))
 
 
 def _everybody(task: str) -> tuple[str, ...]:

@@ -15,8 +15,12 @@ DTYPE: dict[str, Any] = {
     "f32x2": np.uint64, "s16x2": np.uint32, "u16x2": np.uint32,
     "bf16": np.uint16, "bf16x2": np.uint32, "f16x2": np.uint32, "pred": np.bool_,
 }  # fmt: skip
-# What arithmetic returns for NaN, whatever the payload of its operands: it has no sign.
-CANONICAL_NAN = np.array([0x7FFFFFFF], np.uint32).view(np.float32)
+# What arithmetic returns for NaN, whatever the sign and payload of its operands. PTX documents these bits
+# for float32 and leaves them open for float64; numpy's depend on the processor.
+CANONICAL_NAN = {
+    np.dtype(np.float32): np.array([0x7FFFFFFF], np.uint32).view(np.float32),
+    np.dtype(np.float64): np.array([0x7FFFFFFFFFFFFFFF], np.uint64).view(np.float64),
+}
 
 
 def bits_of(type_: str) -> int:
@@ -25,11 +29,9 @@ def bits_of(type_: str) -> int:
 
 
 def canonical(x: np.ndarray) -> np.ndarray:
-    """Replace each float32 NaN by the canonical one; numpy keeps or invents payloads and signs."""
-    if x.dtype != np.float32:
-        return x
+    """Replace each NaN by the canonical one; numpy keeps or invents payloads and signs."""
     is_nan = np.isnan(x)
-    return np.where(is_nan, CANONICAL_NAN, x) if is_nan.any() else x
+    return np.where(is_nan, CANONICAL_NAN[x.dtype], x) if is_nan.any() else x
 
 
 def flush(x: np.ndarray) -> np.ndarray:

@@ -436,15 +436,15 @@ MUTANTS = [
     Mutant(
         "shared-no-gradient-here",
         "src/nero/optim/prepared.py",
-        "bool(param.grad is not None or with_others)",
-        "param.grad is not None",
+        "(grad is not None or prepared.steps_with_others)",
+        "grad is not None",
         ("tests/distributed/test_other_modes.py",),
     ),
     Mutant(
         "owners-no-gradient-here",
         "src/nero/optim/prepared.py",
-        "with_others = prepared.reduce_over or prepared.needs_whole",
-        "with_others = prepared.reduce_over",
+        "steps_with_others=bool(reduce_over) or needs_whole,",
+        "steps_with_others=bool(reduce_over),",
         ("tests/distributed/test_other_modes.py",),
     ),
     Mutant(

@@ -344,14 +344,14 @@ MUTANTS = [
     Mutant(
         "optim-position-is-place",
         BASE,
-        "as_update(prepared, state, lr, position)",
-        "as_update(prepared, state, lr, place)",
+        "as_update(prepared, param, grad, state, lr, position)",
+        "as_update(prepared, param, grad, state, lr, place)",
         (OPTIM, "-k", "position or noise"),
     ),
     Mutant(
         "optim-options-change",
-        "src/nero/optim/prepared.py",
-        "prepared.options is options and",
+        BASE,
+        "prepared.options is options and ",
         "",
         option("beta"),
     ),
@@ -386,8 +386,8 @@ MUTANTS = [
     Mutant(
         "optim-frozen",
         "src/nero/optim/prepared.py",
-        "return param.requires_grad and bool(",
-        "return bool(",
+        "return param.requires_grad and (",
+        "return (",
         ("tests/contract/test_contract_step.py", "-k", "left_over_gradient and nero"),
     ),
     Mutant(

@@ -30,10 +30,10 @@ from nero.layout.given import Params
 from nero.optim.checkpoint import loading
 from nero.optim.options import completed, output_mark
 from nero.optim.originals import Originals, as_saved, groups_of, left_of
-from nero.optim.prepared import Prepared, as_update, is_current, prepare, takes_part
+from nero.optim.prepared import Prepared, as_update, prepare, takes_part
 from nero.optim.rates import RateCopies
 from nero.optim.rule import Group, New, Rule, State
-from nero.optim.state import grow_state_, has_storage, moved_state, new_state
+from nero.optim.state import can_start, grow_state_, has_storage, moved_state, new_state
 
 
 class RelativeOptimizer(Optimizer):
@@ -107,12 +107,17 @@ class RelativeOptimizer(Optimizer):
                 # A compiler would have to guard the kept values.
                 prepared = None if is_traced else self._prepared.get(param)
                 state: State = self.state.get(param, {})
-                if prepared is None or not state or not is_current(prepared, param, options):
+                tensor = param.dtype, param.device, param.shape
+                is_current = prepared and prepared.options is options and prepared.tensor == tensor
+                if not (is_current and state):
                     prepared, state = self._renew(param, group, param_name(group, place))
-                if prepared is not None and takes_part(prepared):
+                if prepared is not None and takes_part(prepared, param, grad := param.grad):
                     if tuple(state) != prepared.state_keys:
                         state = self._grown_state(prepared, state)
-                    updates.append(as_update(prepared, state, lr, position))
+                    update = as_update(prepared, param, grad, state, lr, position)
+                    if not is_traced and update.grad.is_neg():  # kernels read memory without signs
+                        update = update._replace(grad=update.grad.resolve_neg())
+                    updates.append(update)
                 position += 1
         if not is_traced and len(self.state) > num_known:
             self._drop_swapped()  # some came, so others may have left
@@ -220,7 +225,7 @@ class RelativeOptimizer(Optimizer):
         new = []
         for group in groups:
             for param, name in named_params(group):
-                if _can_start(param) and not has_storage(self.state.get(param, {})):
+                if can_start(param) and not has_storage(self.state.get(param, {})):
                     held = self._held.get(param) or hold_in(group, param)
                     prepared = self._prepared[param] = self._prepare(held, group, name)
                     new.append(New(held, prepared.hyper, self._new_state(prepared)))
@@ -240,7 +245,7 @@ class RelativeOptimizer(Optimizer):
             moved = moved_state(state, self.rule.state, param, self._options_of(group)[0])
             if moved is not state:
                 self.state[param] = state = moved
-        elif _can_start(param):
+        elif can_start(param):
             members = [(each, *pair) for each in self.param_groups for pair in named_params(each)]
             for owner, member, its_name in members:
                 if not self.state.get(member):
@@ -275,8 +280,7 @@ class RelativeOptimizer(Optimizer):
 
     def _options_of(self, group: Group) -> tuple[Any, list[Any]]:
         """Return a group's options as the rule reads them: the same object until an option changes."""
-        names = (*self.rule.options, "role", "neuron_dims", "num_groups")
-        values = [group.get(name) for name in names]
+        values = [group.get(k) for k in (*self.rule.options, "role", "neuron_dims", "num_groups")]
         if torch.compiler.is_compiling():
             return self.rule.read(group), values
         known = self._options.get(id(group))
@@ -294,7 +298,3 @@ class RelativeOptimizer(Optimizer):
             del self.state[key]
             self._prepared.pop(key, None)
         return bool(left)
-
-
-def _can_start(param: Tensor) -> bool:
-    return param.requires_grad and (param.grad is not None or not param.is_meta)

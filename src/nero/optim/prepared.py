@@ -32,8 +32,12 @@ class Prepared(NamedTuple):
     """The state that its step needs; it may have more, from earlier options."""
     is_viewed: bool
     """Whether its step works on views: of a shard, or of a transposed convolution's groups."""
+    is_plain: bool
+    """Whether its step works on the parameter itself, as for most."""
     needs_whole: bool
     """Whether it is sharded and its direction depends on all shards."""
+    steps_with_others: bool
+    """Whether it takes part in a step without a gradient here, because another rank may have one."""
     places: Places | None
     """Positions of a shard's elements in the full parameter, if its step draws noise."""
 
@@ -52,6 +56,9 @@ def prepare(rule: Rule, held: Held, group: Group, options: Any, name: str) -> Pr
     hyper = options[0] if held.is_range else rule.at(options[0], held.neurons)
     members = [(neurons, rule.at(options[0], neurons)) for neurons in held.all_neurons]
     by_neuron = rule.sums_over == "neuron"
+    reduce_over = held.neuron_mesh_dims if by_neuron else held.layer_mesh_dims
+    needs_whole = held.is_cut and hyper.direction != "gradient"
+    is_viewed = held.mesh is not None or held.neurons.num_groups > 1
     return Prepared(
         name,
         held,
@@ -59,54 +66,55 @@ def prepare(rule: Rule, held: Held, group: Group, options: Any, name: str) -> Pr
         (param.dtype, param.device, param.shape),
         hyper,
         backend=backend_name(held.local, fused=group.get("fused", False)),
-        reduce_over=held.neuron_mesh_dims if by_neuron else held.layer_mesh_dims,
+        reduce_over=reduce_over,
         state_keys=tuple(
             key
             for key, spec in rule.state.items()
             if any(spec.exists(*member) for member in members)
         ),
-        is_viewed=held.mesh is not None or held.neurons.num_groups > 1,
-        needs_whole=held.is_cut and hyper.direction != "gradient",
+        is_viewed=is_viewed,
+        is_plain=not (is_viewed or held.is_range),
+        needs_whole=needs_whole,
+        steps_with_others=bool(reduce_over) or needs_whole,
         places=held.places() if hyper.draws_noise else None,
     )
 
 
-def is_current(prepared: Prepared, param: Tensor, options: Any) -> bool:
-    """Whether the prepared values still hold."""
-    tensor = param.dtype, param.device, param.shape
-    return prepared.options is options and prepared.tensor == tensor
-
-
-def takes_part(prepared: Prepared) -> bool:
+def takes_part(prepared: Prepared, param: Tensor, grad: Tensor | None) -> bool:
     """Whether a parameter has a gradient here, or may have one on another rank."""
-    param = prepared.held.param
-    with_others = prepared.reduce_over or prepared.needs_whole
-    return param.requires_grad and bool(param.grad is not None or with_others)
+    return param.requires_grad and (grad is not None or prepared.steps_with_others)
 
 
-def as_update(prepared: Prepared, state: State, lr: float | Tensor, position: int) -> Update:
+def as_update(
+    prepared: Prepared,
+    param: Tensor,
+    grad: Tensor | None,
+    state: State,
+    lr: float | Tensor,
+    position: int,
+) -> Update:
     """Return a parameter's update: this rank's shard, viewed so that fan-in dims apply."""
-    held, view = prepared.held, prepared.held.neurons.view
-    weight, grad = held.param, held.param.grad
-    has_grad, flat = grad is not None, held if held.is_range else None
-    if flat is not None and grad is None:
-        grad = torch.zeros_like(weight)
-    if grad is not None and grad.layout != torch.strided:
-        raise_sparse(prepared.name)
+    held, hyper, backend = prepared.held, prepared.hyper, prepared.backend
+    neurons = held.neurons
+    if grad is not None:
+        if grad.layout is not torch.strided:
+            raise_sparse(prepared.name)
+        if prepared.is_plain:
+            return Update(param, grad, state, neurons, hyper, lr, position, backend)
+    weight, view, has_grad = param, neurons.view, grad is not None
     if prepared.is_viewed:
         weight, grad = held.local, held.local_grad(prepared.name)
         weight, grad = view(weight), view(torch.zeros_like(weight) if grad is None else grad)
         state = {key: to_local(tensor) for key, tensor in state.items()}
-        if held.neurons.num_groups > 1:
+        if neurons.num_groups > 1:
             state = {key: view(tensor) if tensor.ndim else tensor for key, tensor in state.items()}
-    assert grad is not None
-    if not torch.compiler.is_compiling() and grad.is_neg():
-        grad = grad.resolve_neg()  # its memory lacks the sign, and memory is what kernels read
     return Update(
-        *(weight, grad, state, held.neurons, prepared.hyper, lr, position, prepared.backend),
+        weight,
+        torch.zeros_like(weight) if grad is None else grad,
+        *(state, neurons, hyper, lr, position, backend),
         reduce_over=prepared.reduce_over,
         has_grad=has_grad,
         places=prepared.places,
-        whole=held.param if prepared.needs_whole else None,
-        flat=flat,
+        whole=param if prepared.needs_whole else None,
+        flat=held if held.is_range else None,
     )

@@ -29,6 +29,11 @@ def moved_state(state: State, specs: Specs, param: Tensor, options: Any) -> Stat
     return {key: tensor.to(param.device, dtypes[key]) for key, tensor in state.items()}
 
 
+def can_start(param: Tensor) -> bool:
+    """Whether a parameter can have state: a meta tensor can once it has a gradient."""
+    return param.requires_grad and (param.grad is not None or not param.is_meta)
+
+
 def has_storage(state: State) -> bool:
     """Whether there is state, and none of it is on the meta device."""
     return bool(state) and not any(tensor.is_meta for tensor in state.values())

@@ -91,9 +91,9 @@ def test_paths_are_short(path):
         assert len(chain) - 1 <= LIMIT + MORE.get(path, 0), shown([chain])
 
 
-def test_the_page_names_every_room_option_and_piece_of_state():
-    rooms = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
-    assert [room for room in rooms if room in ORDER] == ORDER
+def test_the_page_names_every_package_option_and_state_tensor():
+    packages = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
+    assert [package for package in packages if package in ORDER] == ORDER
     for name in (*Hyper._fields, *STATE, *ROLES):
         assert f"`{name}`" in PAGE, name
 

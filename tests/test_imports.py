@@ -12,7 +12,7 @@ import pytest
 import nero
 
 PACKAGE = Path(__file__).parents[1] / "src" / "nero"
-# Downwards: a room may import those before it.
+# Downwards: a package may import those before it.
 ORDER = [
     "numbers",
     "tables",
@@ -34,27 +34,27 @@ ORDER = [
 ]
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_packages(path: Path) -> set[str]:
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module or ""]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        rooms |= {n.split(".")[1] for n in names if n.startswith("nero.") and n.count(".") >= 1}
-    return rooms & set(ORDER)
+        packages |= {n.split(".")[1] for n in names if n.startswith("nero.") and n.count(".") >= 1}
+    return packages & set(ORDER)
 
 
 def test_imports_go_downwards():
-    rooms = [
+    packages = [
         p for p in PACKAGE.iterdir() if p.name not in ("__init__.py", "py.typed", "__pycache__")
     ]
-    assert {p.stem for p in rooms} == set(ORDER), "a new room needs its place in ORDER"
-    for room in rooms:
-        allowed = set(ORDER[: ORDER.index(room.stem) + 1])
-        for path in [room] if room.is_file() else room.rglob("*.py"):
-            upward = imported_rooms(path) - allowed
+    assert {p.stem for p in packages} == set(ORDER), "a new package needs its place in ORDER"
+    for package in packages:
+        allowed = set(ORDER[: ORDER.index(package.stem) + 1])
+        for path in [package] if package.is_file() else package.rglob("*.py"):
+            upward = imported_packages(path) - allowed
             assert not upward, f"{path.relative_to(PACKAGE)} imports {upward}, which is above it"
 
 

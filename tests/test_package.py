@@ -15,11 +15,11 @@ def test_the_package_grows_by_decision_only():
     Last for one function that resolves options, one order of authority over layouts, tokens and positions,
     and what becomes of skipped neurons: each put an end to silently wrong results; and for the peak norm,
     without which the presets lose on rare words, and the output layers that JAX has to be told about; and
-    for a schedule, so that nobody has to choose one; and for files of the layout room that import each
+    for a schedule, so that nobody has to choose one; and for files of the layout package that import each
     other in one direction only; and for rules and held parameters, which can be read without the shell; and
     for a report in pages, with the tables of the protocol.
     What measures, plans or explains belongs in tools/, and what users can get wrong in checks/, because
-    every feature used to make the optimizers' own room larger.
+    every feature used to make the optimizers larger.
     """
     root = Path(__file__).parents[1]
     optim = root / "src" / "nero" / "optim"

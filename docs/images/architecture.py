@@ -62,9 +62,9 @@ def picture() -> str:
         *box(10, 268, 310, 108, BLUE, "Layout.at()", "nero.core.neurons",
              "a layout on a shape gives Neurons:", "fan-in dims, fan-in, state shape"),
         *box(10, 404, 310, 108, BLUE, "Hyper, STATE", "nero.core.spec",
-             "options are read and checked;", "state made, weights projected"),
+             "options are read and checked;", "state created, weights projected"),
         *box(10, 540, 310, 108, BLUE, "Prepared", "nero.optim.prepared",
-             "neurons, options, backend, and the", "ranks to add up sums with"),
+             "neurons, options, backend, and the", "mesh dims to sum over"),
         *(arrow((165, y), (165, y + 26)) for y in (104, 240, 376, 512)),
         # From what is worked out once to the step.
         arrow((320, 594), (352, 594), (352, 94), (382, 94)),
@@ -72,7 +72,7 @@ def picture() -> str:
         *box(384, 56, 690, 88, AMBER, "RelativeOptimizer.step()", "nero.optim.base",
              "weight, gradient, state, Prepared and lr become one Update per parameter"),
         *box(384, 172, 690, 88, AMBER, "Turning.step()", "nero.optim.turning",
-             "sorts updates by backend; neurons that several ranks share take the sharded step"),
+             "sorts updates by backend; neurons split across ranks take the sharded step"),
         *box(384, 288, 160, 148, GREEN, "plain", "nero.backends.plain",
              "torch operations;", "the reference for", "all others, on any", "device"),
         *box(556, 288, 160, 148, GREEN, "cpu", "nero.backends.cpu",
@@ -87,7 +87,7 @@ def picture() -> str:
         *box(384, 464, 690, 88, PURPLE,
              "Gram: ww w1 wg gg g1 \u2192 Turn: p, q, r \u2192 w' = p*w + q*g + r",
              "nero.core.gram, nero.core.rule",
-             "one rule on all paths: inner products, coefficients, new rows; kernels repeat it"),
+             "one rule on all paths: inner products, coefficients, new rows; kernels reimplement it"),
         arrow((729, 552), (729, 578)),
         *box(384, 580, 690, 68, AMBER, "weight, state",
              "written in place; gradients are only read"),
@@ -100,7 +100,7 @@ def picture() -> str:
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">\n'
-        "<title>The way of a parameter and of a gradient through nero</title>\n"
+        "<title>How a parameter and its gradient pass through nero</title>\n"
         f"<style>{STYLE}</style>\n<defs>{head}</defs>\n{body}\n</svg>\n"
     )
 

@@ -11,7 +11,8 @@ Three signs betray them:
 - the machine's CPUs were busy for longer than this process accounts for;
 - a *probe*, a pass over a buffer larger than the last cache that runs between any two steps, was slow:
   another process used the memory, which CPU times do not show;
-- a step had less CPU time for its wall time than it usually has: its threads waited for a core.
+- a step's threads were ready to run and waited for a core, by the counts of the Linux scheduler. (CPU time
+  is no sign: OpenMP threads spin while they wait for each other, and our second thread sleeps.)
 
 The probe only reads, so it also leaves every step with the same cold caches, and no dirty cache lines.
 """
@@ -21,13 +22,14 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 # A sample is disturbed if a probe next to it took this much longer than a quick one, ...
 PROBE_LIMIT = 1.25
-# ... if its threads had this much less of the CPU than in the same step's other samples, ...
-CPU_LIMIT = 0.9
+# ... if its threads together waited for a core for more than this part of its time, ...
+WAIT_LIMIT = 0.1
 # ... or if others used more than this part of one CPU in its round, beyond two ticks of the kernel's clock.
 OTHERS_LIMIT, _TICKS_SECONDS = 0.1, 0.02
 
@@ -37,17 +39,12 @@ class Sample:
     """One timed step."""
 
     seconds: float
-    cpu_seconds: float | None
-    """Of all threads; ``None`` where the work is done elsewhere, as on a GPU."""
+    waited_seconds: float
+    """How long its threads were ready to run and had no core, summed; 0 if the system does not say."""
     probe_seconds: float
     """The slower one of the probes just before and just after."""
     others_share: float = 0.0
     """CPUs that other processes kept busy in this round, as far as the kernel says."""
-
-    @property
-    def cpu_share(self) -> float | None:
-        """How many CPUs the step kept busy."""
-        return None if self.cpu_seconds is None else self.cpu_seconds / self.seconds
 
 
 @dataclass(frozen=True)
@@ -78,15 +75,10 @@ class Timings:
     def is_calm(self, name: str) -> list[bool]:
         """Return, for every round, whether the sample of this step was undisturbed."""
         probes = spread([s.probe_seconds for each in self.samples.values() for s in each])
-        shares = spread([s.cpu_share for s in self.samples[name] if s.cpu_share is not None])
         return [
             sample.others_share <= OTHERS_LIMIT
+            and sample.waited_seconds <= WAIT_LIMIT * sample.seconds
             and (probes is None or sample.probe_seconds <= PROBE_LIMIT * probes.low)
-            and (
-                shares is None
-                or sample.cpu_share is None
-                or sample.cpu_share >= CPU_LIMIT * shares.high
-            )
             for sample in self.samples[name]
         ]
 
@@ -145,9 +137,11 @@ def interleave(
             for name in _order([*steps], num):
                 before()
                 time.sleep(settle_seconds)
-                seconds, cpu_seconds = _timed(steps[name], synchronize)
+                waited = waited_seconds()
+                seconds = _timed(steps[name], synchronize)
+                waited = waited_seconds() - waited
                 next_probe = probe()
-                samples[name].append(Sample(seconds, cpu_seconds, max(last_probe, next_probe)))
+                samples[name].append(Sample(seconds, waited, max(last_probe, next_probe)))
                 last_probe = next_probe
                 on_sample(num)
             share = others.share()  # a single step is too short for the kernel's clock
@@ -168,17 +162,24 @@ def _order(names: list[str], num: int) -> list[str]:
     return rotated[::-1] if num % 2 else rotated
 
 
-def _timed(
-    step: Callable[[], object], synchronize: Callable[[], None] | None
-) -> tuple[float, float | None]:
+def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None) -> float:
     if synchronize is not None:
         synchronize()
-    cpu_start, start = time.process_time(), time.perf_counter()
+    start = time.perf_counter()
     step()
     if synchronize is not None:
         synchronize()
-    seconds = time.perf_counter() - start
-    return seconds, time.process_time() - cpu_start if synchronize is None else None
+    return time.perf_counter() - start
+
+
+def waited_seconds() -> float:
+    """Return how long this process's threads have been ready to run without a core; 0 if not on Linux."""
+    total = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError):  # a thread that has just ended
+            # nanoseconds on a core, nanoseconds waiting for one, number of turns
+            total += int(path.read_text().split()[1])
+    return total / 1e9
 
 
 class OthersClock:

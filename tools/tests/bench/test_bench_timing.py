@@ -1,5 +1,11 @@
 """Is the arithmetic of the clock right, on times that we make up?"""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from nero_tools.bench.competitors import COMPETITORS, Competitor
@@ -13,11 +19,12 @@ from nero_tools.bench.timing import (
     _order,
     interleave,
     spread,
+    waited_seconds,
 )
 
 
 def calm(*seconds):
-    return [Sample(s, 2 * s, 1.0) for s in seconds]
+    return [Sample(s, 0.05 * s, 1.0) for s in seconds]
 
 
 def test_ratios_are_taken_within_rounds():
@@ -31,9 +38,9 @@ def test_ratios_are_taken_within_rounds():
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(Sample(9.0, 18.0, 1.3), id="slow probe"),
-        pytest.param(Sample(9.0, 9.0, 1.0), id="waited for a core"),
-        pytest.param(Sample(9.0, 18.0, 1.0, others_share=0.2), id="others were busy"),
+        pytest.param(Sample(9.0, 0.0, 1.3), id="slow probe"),
+        pytest.param(Sample(9.0, 1.0, 1.0), id="waited for a core"),
+        pytest.param(Sample(9.0, 0.0, 1.0, others_share=0.2), id="others were busy"),
     ],
 )
 def test_disturbed_samples_are_left_out(sample):
@@ -44,9 +51,26 @@ def test_disturbed_samples_are_left_out(sample):
     assert timings.num_disturbed("b") == 0
 
 
-def test_work_on_a_gpu_has_no_cpu_time():
-    timings = Timings({"a": [Sample(1.0, None, 1.0)] * 3})
-    assert timings.seconds("a") == [1, 1, 1]
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux says")
+def test_threads_that_share_a_core_wait_for_it():
+    """Half of the time of two busy processes on one core is spent waiting; sleep is no waiting."""
+    cores = os.sched_getaffinity(0)
+    one = {min(cores)}
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(child.pid, one)
+        os.sched_setaffinity(0, one)
+        before, end = waited_seconds(), time.perf_counter() + 1.0
+        while time.perf_counter() < end:
+            pass
+        assert waited_seconds() - before > 0.2
+    finally:
+        os.sched_setaffinity(0, cores)
+        child.kill()
+        child.wait()
+    before = waited_seconds()
+    time.sleep(0.3)
+    assert waited_seconds() - before < 0.2
 
 
 def test_spread_of_few_values():

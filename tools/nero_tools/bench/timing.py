@@ -177,8 +177,7 @@ def waited_seconds() -> float:
     total = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError):  # a thread that has just ended
-            # nanoseconds on a core, nanoseconds waiting for one, number of turns
-            total += int(path.read_text().split()[1])
+            total += int(path.read_text().split()[1])  # after the nanoseconds on a core
     return total / 1e9
 
 

@@ -124,13 +124,13 @@ def text(figures: dict[str, Any]) -> str:
     bounds = [["", *figures["bounds"]]]
     for key, title in {
         "log_measure": "ln P of the version space",
-        "linear": "error rate, at most; from 1 on it says nothing",
-        "error": "the same, by the middle of Eq. 4",
-        "samples_needed": "n from which it is below 1",
-        "log_solutions_needed": "ln K beyond which it is below 1",
+        "linear": "bound on the error rate (vacuous if >= 1)",
+        "error": "the same, from the middle term of Eq. 4",
+        "samples_needed": "smallest n for a bound below 1",
+        "log_solutions_needed": "smallest ln K for a bound below 1",
     }.items():
         bounds.append([title, *(_shown(bound[key]) for bound in figures["bounds"].values())])
-    bounds.append(["ln K that fits, at most", "", _shown(figures["log_solutions_that_fit"])])
+    bounds.append(["largest possible ln K", "", _shown(figures["log_solutions_that_fit"])])
     title = "alpha = {angle_rad:g} rad, n = {num_samples:,}, delta = {delta:g}, ln K = {log_solutions:g}"
     left_out = _left_out(figures["left_out"])
     return "\n".join([aligned(layers), *left_out, "", title.format(**figures), aligned(bounds)])

@@ -516,7 +516,7 @@ class TestManners:
         nero.backends._say_once.cache_clear()
         self.two_logged_steps(caplog)
         assert [r.message for r in caplog.records] == [
-            "Nero runs on plain torch operations: numba is not installed"
+            "Nero uses plain torch operations instead of a fused kernel: numba is not installed"
         ]
         with pytest.raises(ValueError, match="numba is not installed"):
             Nero(self.model(), fused=True)

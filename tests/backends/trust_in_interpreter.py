@@ -262,7 +262,7 @@ BROKEN = {
     "missing bias rule": ("tl.load(_address(row, SCALE, WORK)).to(tl.float64)", "1", "a usual element"),
     "lost maximize": ("1 - 2 * tl.load(row + MAXIMIZE)", "1 - 0 * tl.load(row + MAXIMIZE)", "maximize"),
     "ignored penalty": ("penalty * (w - 1)", "penalty * w", "a gain penalty"),
-    "steps at a rate of zero": ("mask & (lr != 0))", "mask)", "a rate of zero"),
+    "steps at a rate of zero": ("mask & (lr != 0))", "mask)", "a learning rate of zero"),
     "no propagation": ("== PROPAGATE, mask, is_finite)", "== PROPAGATE, is_finite, is_finite)", "NaN that"),
     "ignored radius": ("if tl.load(row + RADIUS) != 0:", "if tl.load(row + RADIUS) == 1:", "initial norms"),
     "second block forgotten": ("ww + ww_more, size +", "ww, size +", "rows of several"),
@@ -353,7 +353,7 @@ class TestBroken:
                 set_lr(self, lrs)
 
         monkeypatch.setattr(launch.Table, "set_lr", once)
-        assert_falls_back("a rate that changes")
+        assert_falls_back("a learning rate that changes")
 
     def test_wrong_stride_of_rows(self, monkeypatch):
         entry = launch.table_entry
@@ -444,7 +444,7 @@ class TestCompiled:
 
     def test_a_broken_one_is_not_taken(self, break_kernels, launched):
         break_kernels(broken_kernels(*BROKEN["wrong sign"][:2]))
-        with pytest.warns(UserWarning, match="self-test of its Triton kernel failed"):
+        with pytest.warns(UserWarning, match="its Triton kernel failed the self-test"):
             ours = self.steps()
         assert not launched
         assert same(ours, trained(3, fused=False))

@@ -391,10 +391,27 @@ def test_messages_say_what_to_do():
     optimizer = Nero(model, overrides={"square.weight": {"neuron_dims": (1,)}})
     backward(model, optimizer)
     with (
-        pytest.raises(StepError, match=r"updates it as neurons along dims \(1,\), but Linear says"),
+        pytest.raises(
+            StepError, match=r"updates it as neurons along dims \(1,\) instead of .* \(Linear\)"
+        ),
         StepCheck(model, optimizer),
     ):
         optimizer.step()
+
+
+def test_biases_move_instead_of_turning_and_one_neuron_is_no_plural():
+    model = network()
+    optimizer = Nero(model)
+    backward(model, optimizer)
+    with (
+        pytest.raises(
+            StepError, match="`square.bias`: 1 element moved by up to .* times its scale"
+        ),
+        StepCheck(model, optimizer),
+        torch.no_grad(),
+    ):
+        optimizer.step()
+        model.square.bias[3] += 1
 
 
 def test_changes_nothing():
@@ -422,7 +439,7 @@ def test_wrong_uses():
     model = network()
     with pytest.raises(TypeError, match="model must be"):
         StepCheck(model.parameters(), Nero(model))
-    with pytest.raises(TypeError, match="knows what Nero's steps must do"):
+    with pytest.raises(TypeError, match="checks only Nero's steps"):
         StepCheck(model, torch.optim.SGD(model.parameters()))
     with pytest.raises(RuntimeError, match="no parameter that Nero trains has a gradient"):
         StepCheck(model, Nero(model)).__enter__()

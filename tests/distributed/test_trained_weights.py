@@ -51,4 +51,4 @@ def is_noticed(call, *args):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call(*args)
-    return any("look trained" in str(each.message) for each in caught)
+    return any("look pretrained" in str(each.message) for each in caught)

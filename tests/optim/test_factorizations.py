@@ -181,7 +181,7 @@ def test_the_norm_does_not_matter_to_cosines():
 )
 def test_without_an_example_the_user_is_told(params, preset):
     model = Factors(SCORES["mul and sum"])
-    message = "^`users.weight` or `items.weight` .*may be the output layer, too: no layer reads it"
+    message = "^`users.weight` or `items.weight` .*may also be used as an output layer: no layer"
     with pytest.warns(LayoutWarning, match=message) as heard:
         Nero(params(model), preset=preset)
     assert len(heard) == 1

@@ -11,7 +11,7 @@ from nero import Nero
 from nero.diagnostics import turning_angle
 
 TOKENS = torch.randint(0, 50, (8, 7), generator=torch.Generator().manual_seed(0))
-RESTARTS = "saved with another direction than here, so the running norm starts over"
+RESTARTS = "was saved with a different direction, so its running norm restarts"
 
 
 class LanguageModel(nn.Module):

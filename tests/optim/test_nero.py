@@ -262,8 +262,8 @@ def test_options_that_a_checkpoint_loses_are_told():
         optimizer.load_state_dict(saved)
     told = [str(each.message) for each in caught]
     assert len(told) == 3
-    assert "`2.weight` was saved with beta=0.95, direction='gradient', but shares" in told[0]
-    assert told[1].startswith("`2.weight` (gradient): saved with another direction than here")
+    assert "`2.weight` was saved with beta=0.95, direction='gradient', but is now in" in told[0]
+    assert told[1].startswith("`2.weight` (gradient) was saved with a different direction")
     assert "saved with preset='polar', whose options replace those of preset='paper'" in told[2]
     Nero(nn.Sequential(*layers), preset="polar").load_state_dict(saved)  # warnings are errors here
 
@@ -564,12 +564,12 @@ class TestPresets:
     @pytest.mark.parametrize(
         ("options", "why"),
         [
-            ({"preset": "rows"}, "preset='rows' has one learning rate"),
-            ({"preset": "polar", "lr": 0.02}, "lr is given"),
+            ({"preset": "rows"}, "preset='rows' has a fixed learning rate; remove it"),
+            ({"preset": "polar", "lr": 0.02}, "lr is given; pass only one of them"),
         ],
     )
     def test_a_length_that_has_no_effect_is_said(self, options, why):
-        with pytest.warns(UserWarning, match=f"num_steps=100 has no effect: {why}"):
+        with pytest.warns(UserWarning, match=f"num_steps=100 has no effect: {why}$"):
             optimizer = Nero(self.model(), num_steps=100, **options)
         assert optimizer.param_groups[0]["lr"] == options.get("lr", 0.03)
 

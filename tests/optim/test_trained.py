@@ -16,7 +16,7 @@ from nero.core.neurons import LayoutWarning
 from nero.core.traces import THRESHOLD, training_score
 from tests.optim.fresh_models import quick
 
-WARNING = "look trained, and the default constraint changes them by"
+WARNING = "look pretrained, and the default constraint changes them by"
 
 
 def network(width=64):

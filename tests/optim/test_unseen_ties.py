@@ -203,7 +203,9 @@ def test_a_pass_that_stops_early_does_not_silence_the_warning():
     with pytest.warns(LayoutWarning, match="the rest of the pass was not seen"):
         nero.annotate(model, example=TOKENS)
     for params in (model, [*model.named_parameters()]):
-        with pytest.warns(LayoutWarning, match="`tokens.weight`.* may be the output layer, too"):
+        with pytest.warns(
+            LayoutWarning, match="`tokens.weight`.* may also be used as an output layer"
+        ):
             Nero(params, preset="rows")
 
 
@@ -211,7 +213,8 @@ def test_a_pass_that_stops_early_does_not_silence_the_warning():
 def test_without_an_example_the_user_is_told(preset):
     model = LanguageModel(linear)
     with pytest.warns(
-        LayoutWarning, match=r"`tokens.weight` or `positions.weight` may be the output layer, too"
+        LayoutWarning,
+        match=r"`tokens.weight` or `positions.weight` may also be used as an output layer",
     ) as heard:
         Nero(model, preset=preset)
     assert len(heard) == 1
@@ -244,7 +247,7 @@ def test_what_annotate_saw_is_known_later(params):
 @pytest.mark.parametrize("build", [lambda: ValueHead(is_first=True), Calibrated])
 def test_other_heads_do_not_silence_it(build, preset):
     with pytest.warns(
-        LayoutWarning, match="^`tokens.weight`.* may be the output layer, too"
+        LayoutWarning, match="^`tokens.weight`.* may also be used as an output layer"
     ) as heard:
         Nero(build(), preset=preset)
     assert len(heard) == 1
@@ -290,7 +293,7 @@ def test_a_model_that_names_its_output_embedding_has_no_other():
 def test_as_many_positions_as_features_do_not_silence_it():
     model = LanguageModel(linear)
     model.positions = nn.Embedding(8, 8)
-    with pytest.warns(LayoutWarning, match="^`tokens.weight` may be the output layer, too"):
+    with pytest.warns(LayoutWarning, match="^`tokens.weight` may also be used as an output layer"):
         Nero(model, preset="rows")
 
 
@@ -353,7 +356,7 @@ def test_a_checkpoint_from_before_it_was_seen_is_told(preset):
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         optimizer.load_state_dict(saved)
-    told = "`tokens.weight` was saved with the role embedding, and has the role neuron here"
+    told = "`tokens.weight` was saved with role embedding but has role neuron here"
     assert any(str(warning.message).startswith(told) for warning in heard)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

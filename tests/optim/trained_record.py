@@ -176,10 +176,10 @@ def is_noticed_later(
         warnings.simplefilter("always")
         loss(model).backward()
         optimizer.step()
-        assert not any("look trained" in str(each.message) for each in caught)
+        assert not any("look pretrained" in str(each.message) for each in caught)
         model.load_state_dict(trained.state_dict())
         optimizer.step()
-    return any("look trained" in str(each.message) for each in caught)
+    return any("look pretrained" in str(each.message) for each in caught)
 
 
 def minilm() -> dict[str, Any]:

@@ -71,7 +71,7 @@ def collect(runs_dir: Path, results_dir: Path) -> Collected:
 def lay_out(results_dir: Path, runs_dir: Path, *, scale: str) -> int:
     """Write the runs of a scale in the results where runs leave their records, unless some are there.
 
-    So finished runs are not rerun, and what follows from them goes on where they were not made.
+    So finished runs are not rerun, and another machine can continue from their results.
 
     Args:
         results_dir: where ``TASK/SCALE.jsonl`` are.

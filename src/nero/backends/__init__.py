@@ -1,7 +1,7 @@
-"""The same update at different speeds.
+"""Implementations of the same update: plain torch operations and fused kernels.
 
-A backend takes a whole step with ``step_(updates)``, or sums and writes separately if the fan-in is
-sharded. `backend_name` chooses one per parameter; each optimizer has its own backends.
+A backend runs a whole step with ``step_(updates)``. If the fan-in is sharded, it runs two halves,
+``gram`` and ``apply_``. `backend_name` chooses one per parameter; each optimizer has its own backends.
 """
 
 import logging
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Backend(Protocol):
-    """Takes a step, at once or in two halves, between which ranks reduce their sums."""
+    """Runs a step, either whole or in two halves with a reduction across ranks in between."""
 
     def step_(self, updates: Sequence[Update]) -> None:
         """Update, in place, the weights and state of every parameter; gradients are only read."""
@@ -81,10 +81,10 @@ def backend_name(weight: Tensor, *, fused: bool | None) -> str:
         reason = triton.why_not_device(weight.device)
         if reason is None:
             return name
-        _say_once(f"Nero runs on plain torch operations: {reason}")
+        _say_once(f"Nero uses plain torch operations instead of a fused kernel: {reason}")
         return "plain"
     if cpu.missing() and not torch.compiler.is_compiling():
-        _say_once(f"Nero runs on plain torch operations: {cpu.missing()}")
+        _say_once(f"Nero uses plain torch operations instead of a fused kernel: {cpu.missing()}")
     return "plain" if cpu.why_not(weight) else "cpu"
 
 

@@ -29,7 +29,7 @@ class Buffers(NamedTuple):
         )
 
     def set(self, turn: Turn) -> None:
-        """Write the coefficients, which may have another shape."""
+        """Write the coefficients, reshaped to fit the buffers."""
         shape = self.moves.shape
         coefficients = (*turn.weight.coefficients, turn.weight.shift)
         torch.stack([tensor.reshape(shape) for tensor in coefficients], out=self.turns)

@@ -79,7 +79,7 @@ def _(*args: object) -> None:
 _KEPT = {name: b for name, b in new_backends().items() if isinstance(b, TritonBackend)}
 """Shared by all compiled steps of this process: tables hold addresses, and keep no weights alive.
 
-Tables captured by a CUDA graph are kept until the process ends, as the graph may be.
+Tables captured by a CUDA graph are kept until the process exits, because the graph may live that long.
 """
 
 

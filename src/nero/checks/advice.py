@@ -34,9 +34,9 @@ def advise_on_lr(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
     is_pretrained = any(group["constraint"].radius == "initial" for group in groups)
     if 0 < fastest < (find_preset("paper") if is_pretrained else values).slow_lr:
         warn_user(
-            f"lr={fastest:g} turns neurons by about {fastest:g} rad per step, too little to train with: it "
-            f"looks like a rate for Adam, but Nero's lr is an angle; use {values.lr:g}, "
-            'or about 1e-3 and constraint="initial" to fine-tune'
+            f"lr={fastest:g} turns neurons by only about {fastest:g} rad per step. It looks like an "
+            f"Adam learning rate, but Nero's lr is an angle; use {values.lr:g}, or about 1e-3 and "
+            'constraint="initial" to fine-tune'
         )
 
 
@@ -46,14 +46,15 @@ def advise_on_num_steps(preset: str, lr: Any, num_steps: int | None) -> None:
     if num_steps is None:
         return
     if lr is not None or values.num_steps is None:
-        why = "lr is given" if lr is not None else f"preset={preset!r} has one learning rate"
-        warn_user(f"num_steps={num_steps} has no effect: {why}; leave out one of them")
+        fixed = f"preset={preset!r} has a fixed learning rate; remove it"
+        why = "lr is given; pass only one of them" if lr is not None else fixed
+        warn_user(f"num_steps={num_steps} has no effect: {why}")
     elif not values.is_measured(num_steps):
         shortest, longest = values.measured_steps or (0, 0)
         warn_user(
-            f"num_steps={num_steps:,} makes lr {values.rate(num_steps):.3g}, but the rule behind it was "
-            f"measured on runs of {shortest:,} to {longest:,} steps only; check that lr on a short run, or "
-            "pass lr="
+            f"num_steps={num_steps:,} sets lr to {values.rate(num_steps):.3g}, by a rule measured "
+            f"only on runs of {shortest:,} to {longest:,} steps; check that learning rate on a short "
+            "run, or pass lr="
         )
 
 
@@ -70,7 +71,7 @@ def advise_on_peak(groups: Sequence[Mapping[str, Any]]) -> None:
 
 
 def advise_on_idle_options(groups: Sequence[Mapping[str, Any]], gain_penalty: float | None) -> None:
-    """Warn about options that act on no parameter."""
+    """Warn about options that have no effect on any parameter."""
     has_momentum = any(group["momentum"] for group in groups)
     if not has_momentum and any(group["momentum_dtype"] == "bfloat16" for group in groups):
         warn_user(

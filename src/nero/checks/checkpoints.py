@@ -12,9 +12,9 @@ from nero.core.warn import warn_user
 Group: TypeAlias = Mapping[str, Any]
 
 HOW_TO_PASS = "pass what optimizer.state_dict() returned"
-_ANEW = "load only the model's weights, and start with a new optimizer"
+_FRESH = "load only the model's weights, and start with fresh optimizer state"
 _TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_decay"}
-"""Options that torch's optimizers have, too, so they identify nothing."""
+"""Options that torch's optimizers also have, so they don't identify ours."""
 
 
 def some(keys: Iterable[Any]) -> str:
@@ -39,7 +39,7 @@ def check_state_dict(state_dict: Any) -> None:
     for key in ("param_groups", "state"):
         if key not in state_dict:
             raise ValueError(
-                f"this state_dict has no {key!r}, so it is not an optimizer's; it has {some(state_dict)}: "
+                f"this state_dict has no {key!r}, only {some(state_dict)}, so no optimizer returned it: "
                 + HOW_TO_PASS
             )
     groups, states = state_dict["param_groups"], state_dict["state"]
@@ -64,16 +64,16 @@ def check_origin(
         is_empty = not any(states.get(index) for index in group["params"])
         if is_empty and own_options and not own_options & group.keys():
             raise ValueError(
-                f"the checkpoint has no {min(own_options)} and no state, only {some(group)}; it is the "
-                f"checkpoint of another optimizer than {optimizer}: {_ANEW}"
+                f"the checkpoint has no {min(own_options)} and no state, only {some(group)}, so it was "
+                f"not saved by {optimizer}: {_FRESH}"
             )
     own = [key for key, spec in specs.items() if key != "step" and spec.is_required]
     for index in [index for group in saved for index in group["params"]]:
         state = states.get(index)
         if own and state and isinstance(state, Mapping) and not {*own} & state.keys():
             raise ValueError(
-                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {some(state)}; it is "
-                f"the checkpoint of another optimizer than {optimizer}: {_ANEW}"
+                f"parameter {index}: the checkpoint has no {own[-1]} for it, only {some(state)}, so it "
+                f"was not saved by {optimizer}: {_FRESH}"
             )
 
 
@@ -106,8 +106,8 @@ def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
         if {was, now} == {"embedding", "neuron"} and len({*constraints}) > 1:
             name = group["param_names"][0] if "param_names" in group else "a parameter"
             warn_user(
-                f"`{name}` was saved with the role {was}, and has the role {now} here, but it keeps the "
-                "saved options; build the optimizer with the same example and overrides as before"
+                f"`{name}` was saved with role {was} but has role {now} here; it keeps its saved "
+                "options. Build the optimizer with the same example and overrides as before"
             )
             return
 
@@ -117,9 +117,8 @@ def warn_of_restart(restarted: Sequence[str]) -> None:
     if restarted:
         more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
         warn_user(
-            f"{restarted[0]}{more}: saved with another direction than here, so the running norm starts "
-            "over; to resume exactly, build the optimizer with the same preset, example and overrides as "
-            "before"
+            f"{restarted[0]}{more} was saved with a different direction, so its running norm restarts; to "
+            "resume exactly, build the optimizer with the same preset, example and overrides as before"
         )
 
 
@@ -142,8 +141,7 @@ def warn_of_lost_options(
             was = as_text({key: owners[name].get(key) for key in lost})
             now = as_text({key: first[key] for key in lost})
             warn_user(
-                f"`{name}` was saved with {was}, but shares a group with `{names[0]}` here, "
-                f"and now has its {now}; build the optimizer with the same preset, overrides and "
-                "example as before"
+                f"`{name}` was saved with {was}, but is now in the same group as `{names[0]}` and uses its "
+                f"{now}; build the optimizer with the same preset, overrides and example as before"
             )
             return

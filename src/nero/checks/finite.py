@@ -11,7 +11,7 @@ from nero.core.sharding import is_sharded
 from nero.core.update import Update
 
 
-# It waits for the device, so a compiler cannot look ahead.
+# It synchronizes with the device, so torch.compile must not trace it.
 @torch._disable_dynamo  # type: ignore[attr-defined]
 def check_finite(updates: Sequence[Update], groups: Sequence[Mapping[str, Any]]) -> None:
     """Raise, on all ranks or on none, if a gradient is not finite.

@@ -1,8 +1,8 @@
-"""Refuse flattened parameters: FSDP1 and DeepSpeed ZeRO cut neurons into pieces.
+"""Refuse flattened parameters: FSDP1 and DeepSpeed ZeRO split neurons.
 
-FSDP1 marks its parameters, and ZeRO-3 marks those of a model that it has sharded already. But ZeRO usually
-gets an optimizer of whole parameters and swaps one unmarked vector into each of its param groups. Only a
-record of what was there before can tell such a vector from a bias.
+FSDP1 marks its parameters, and ZeRO-3 marks those of a model that it has already sharded. But ZeRO is
+usually given an optimizer built on whole parameters, and replaces those of each param group with one
+unmarked flat tensor. Only a record of the earlier parameters distinguishes that tensor from a bias.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,21 +16,20 @@ from nero.core.held import held_range, is_range
 Group: TypeAlias = Mapping[str, Any]
 
 _ADVICE = (
-    "which cuts neurons into pieces; use FSDP2 (torch.distributed.fsdp.fully_shard), which keeps them "
-    "whole, or DDP"
+    "which splits neurons; use FSDP2 (torch.distributed.fsdp.fully_shard), which does not, or DDP"
 )
 
 _OR = "or use FSDP2 (torch.distributed.fsdp.fully_shard)"
 
 
 def check_whole(param: Tensor, name: str) -> None:
-    """Raise if ``param`` bears the mark of a trainer that has flattened it, and we don't know how."""
+    """Raise if a trainer has flattened ``param`` in a way that we cannot trace."""
     if held_range(param) is not None:
         return
     if getattr(param, "_fsdp_flattened", False):
         raise RuntimeError(
-            f"{name} was flattened by FSDP1, so its shape says nothing about neurons; pass the wrapped "
-            f"model itself, Nero(model), after FullyShardedDataParallel(...) has wrapped it, {_OR}"
+            f"{name} was flattened by FSDP1, so its neurons cannot be found from its shape; build "
+            f"Nero(model) from the model that FullyShardedDataParallel(...) returned, {_OR}"
         )
     if hasattr(param, "ds_id") and param.numel() != getattr(param, "ds_numel", None):
         raise RuntimeError(
@@ -46,29 +45,29 @@ class _Seen(NamedTuple):
 
 
 class SeenShapes:
-    """The shapes that the parameters of each group had when the optimizer last looked."""
+    """Each group's parameter shapes at the last check."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}  # by the id of the group, which engines keep
 
     def note(self, groups: Iterable[Group]) -> None:
-        """Take the groups as they are."""
+        """Record the groups' parameter shapes."""
         for group in groups:
             if group["params"] and not is_range(group["params"][0]):
                 shapes = tuple(param.shape for param in group["params"])
                 self._seen[id(group)] = _Seen(id(group["params"][0]), shapes)
 
     def check(self, groups: Sequence[Group], known: Mapping[Tensor, Any]) -> None:
-        """Raise if one of the groups now holds flattened parameters, else take them as they are.
+        """Raise if a group now holds flattened parameters; otherwise record its shapes.
 
-        A new vector counts as flattened where a tensor of more dims was, where it replaces several
-        parameters, and where other groups are empty, as ZeRO-3 leaves them between steps. Swaps that keep
-        the number of dims are fine: FSDP2 swaps in DTensors, ``to_empty`` new parameters, and DeepSpeed
-        without ZeRO float32 copies.
+        A new 1-D tensor counts as flattened if it replaces a tensor with more dims, if it replaces
+        several parameters, or if other groups are empty, as ZeRO-3 leaves them between steps. Swaps that
+        keep the number of dims are fine: FSDP2 swaps in DTensors, ``to_empty`` new parameters, and
+        DeepSpeed without ZeRO float32 copies.
 
         Args:
-            groups: the optimizer's, or those that are about to step.
-            known: optimizer state; an engine may have made an empty one for a parameter that is new.
+            groups: the optimizer's param groups, or those about to step.
+            known: optimizer state; engines may have created an empty one for a new parameter.
         """
         for group in groups:
             params, seen = group["params"], self._seen.get(id(group))
@@ -86,12 +85,12 @@ class SeenShapes:
             self.note([group])
 
     def is_traced(self, vector: Tensor, group: Group) -> bool:
-        """Whether we know what a new vector in a group holds."""
+        """Whether we know which parameters a new flat tensor in a group contains."""
         return False
 
 
 def _is_flat(place: int, num_params: int, shapes: Sequence[torch.Size]) -> bool:
-    """Whether a vector at this place of a group stands for parameters of these shapes."""
+    """Whether a 1-D tensor at this position of a group replaced parameters of these shapes."""
     had_more_dims = place < len(shapes) and len(shapes[place]) > 1
     return had_more_dims or num_params == 1 < len(shapes)
 
@@ -101,6 +100,6 @@ def _refuse(vector: Tensor, group: Group, shapes: Sequence[torch.Size]) -> NoRet
     lost = f"`{names[0]}`" if names else f"a parameter of shape {tuple(shapes[0])}"
     others = f" and {len(shapes) - 1} more" if len(shapes) > 1 else ""
     raise RuntimeError(
-        f"DeepSpeed ZeRO or FSDP1 has put a flat vector of {vector.numel()} numbers in the place of "
-        f"{lost}{others}, {_ADVICE}"
+        f"DeepSpeed ZeRO or FSDP1 has replaced {lost}{others} by a flat tensor of {vector.numel()} "
+        f"elements, {_ADVICE}"
     )

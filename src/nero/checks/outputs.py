@@ -20,7 +20,7 @@ def warn_without_outputs(groups: Sequence[Mapping[str, Any]], preset: str) -> No
     if layers and not is_known:
         warn_of_no_outputs(
             preset,
-            "pass the model, call nero.annotate(model) before, or set it in a group of its own",
+            "pass the model, call nero.annotate(model) first, or put the output layer into its own group",
         )
 
 
@@ -51,29 +51,29 @@ def warn_maybe_output(
     ]
     alone = [name for param, name in large if param in marks and marks[param].is_alone]
     if callable(getattr(model, "get_output_embeddings", None)):
-        # A model of Hugging Face has modules for its logits, so one number is no value beside them.
+        # Hugging Face models compute logits in a module, so a layer with one output is not a value head.
         outputs = [output for output in outputs if output.num_neurons > 1]
     maybe = [name for param, name in large if _may_end_in(param.shape, outputs)]
     if any(_is_head_of(param.shape, output) for param, _ in large for output in outputs):
         maybe = []
     if alone and not isinstance(model, nn.Embedding | nn.EmbeddingBag):
-        what = "no layer reads it: scores of rows with each other would be"
+        what = "no layer reads it, so the model may multiply its rows with each other, and the products are"
         names = alone
     elif maybe:
-        what = "if the model multiplies features with all its rows, logits are"
+        what = "the model may compute logits with it, and they are"
         names = maybe
     else:
         return
     shown = " or ".join(names[:3]) + (f" or {len(names) - 3} more" if len(names) > 3 else "")
     warn_user(
-        f"{shown} may be the output layer, too: {what} too large with the norm sqrt(dim) of "
+        f"{shown} may also be used as an output layer: {what} too large with the norm sqrt(dim) of "
         f"preset={preset!r}. Pass example=batch to Nero, or to nero.annotate if you pass parameters",
         LayoutWarning,
     )
 
 
 def _may_end_in(table: Sequence[int], outputs: Sequence[Neurons]) -> bool:
-    """Whether a model whose modules end in these layers may continue with a product with this table.
+    """Whether a model that ends in these layers may also multiply by this embedding table.
 
     Its last layer then has as many outputs as the table has columns; or it comes after the product and has
     one input per row; or it is a value head, with the features as inputs and one output.

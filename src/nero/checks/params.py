@@ -30,14 +30,14 @@ def explain_torch_errors() -> Iterator[None]:
 
 
 _ADVICE = {
-    "empty parameter list": "pass a model that has parameters, or a list of some",
-    "can only optimize Tensors": "pass a model as it is, or its model.parameters()",
+    "empty parameter list": "pass a model with parameters, or a non-empty list of them",
+    "can only optimize Tensors": "pass the model itself, or model.parameters()",
     "non-leaf Tensor": "pass the parameters that it was computed from",
     "ordered collections": "put the parameters into a list",
     "should be an iterable of Tensors": "put a single parameter into a list",
     "param_group must be a dict": "give each group as {'params': [...], 'lr': ...}",
-    "in more than one parameter group": "leave each parameter in one of them",
-    "with/without names": "give all parameters as (name, parameter), or none",
+    "in more than one parameter group": "keep each parameter in exactly one group",
+    "with/without names": "pass every parameter as a (name, parameter) pair, or none of them",
 }
 """A part of torch's message, and what to do about it."""
 
@@ -46,7 +46,7 @@ def check_has_params(group: Any) -> None:
     """Raise if a param group has no usable ``params``; torch checks everything else."""
     if isinstance(group, Mapping) and isinstance(group.get("params"), nn.Module):
         raise TypeError(
-            f"the 'params' of a group are {kind_of(group['params'])}, a module: give its parameters()"
+            f"a param group's 'params' is {kind_of(group['params'])}, a module: pass its parameters()"
         )
     if isinstance(group, Mapping) and group.get("params") is None:
         raise ValueError(
@@ -79,8 +79,8 @@ def raise_sparse(name: str) -> NoReturn:
 def warn_no_storage(name: str) -> None:
     """Warn that a parameter without storage is not being trained."""
     warn_user(
-        f"{name} is still on the meta device, so this step cannot train it; if the model has been "
-        "materialized since (to_empty makes new parameters), build a new optimizer"
+        f"{name} is still on the meta device, so this step cannot train it. If you have materialized "
+        "the model since, build a new optimizer: to_empty creates new parameters"
     )
 
 
@@ -94,7 +94,7 @@ def check_param(
 ) -> Held:
     """Return a parameter as this rank holds it, or raise if the optimizer cannot train it.
 
-    Its shape may not fit its group's layout, or no fused kernel may support it although one is required.
+    Raises if its shape does not fit its group's layout, or if it needs a fused kernel and none supports it.
 
     Args:
         param: the parameter.
@@ -128,6 +128,6 @@ def check_state(
     for key, tensor in state.items():
         if specs[key].shape == "per neuron" and tuple(tensor.shape) != neurons.state_shape:
             raise LayoutError(
-                f"{name}: its layout has changed, so its {key} belongs to other neurons; build a "
-                "new optimizer"
+                f"{name}: its layout has changed since its state was created, so its {key} no longer "
+                "fits its neurons; build a new optimizer"
             )

@@ -26,7 +26,7 @@ from nero.hold import hold_in
 
 Group: TypeAlias = Mapping[str, Any]
 
-MIN_CHANGE = 0.1  # by less, relatively, rounded and averaged weights are off the constraint
+MIN_CHANGE = 0.1  # relative; rounding or averaging weights changes them by less
 MIN_LAYERS = 4  # of a child that is judged by itself
 NUM_PICKS, NUM_CHILDREN = 21, 5
 # Torch works on so few numbers in one thread, where waiting for busy cores could cost more than the work.
@@ -119,16 +119,16 @@ def warn_if_trained(layers: Sequence[Layer]) -> bool:
 
     for part, members in _parts(layers) if layers else ():
         off = [layer for layer in _picks(members) if projected(layer).ratio > MIN_CHANGE]
-        # Most of the weights and most of the layers: a large table of sinusoids is no trained network.
+        # Most weights and most layers must look trained: one large sinusoidal table is not a trained model.
         if all(2 * sum(map(is_trained, each)) > len(each) for each in (off, {*off})):
             changed = sum(projected(layer).change_sq for layer in off)
             total = _Projected(changed, sum(projected(layer).size_sq for layer in off))
             spheres = " or ".join(dict.fromkeys(str(layer.constraint) for layer in off))
             warn_user(
-                f"{part} look trained, and the default constraint changes them by {total.ratio:.0%}: "
-                f'it projects every neuron to {spheres}. Pass constraint="initial" to '
-                "fine-tune them, which changes nothing now, or the constraint you want, such as "
-                'constraint="balanced", to project them anyway'
+                f"{part} look pretrained, and the default constraint changes them by "
+                f"{total.ratio:.0%}: it projects every neuron to {spheres}. To fine-tune, pass "
+                'constraint="initial", which leaves them unchanged. To project them anyway, pass the '
+                'constraint, such as constraint="balanced"'
             )
             return True
     return False
@@ -138,8 +138,8 @@ class LoadWatch:
     """Warns at the first step after trained weights were loaded.
 
     Torch counts the writes to a tensor. Before the first step, and whenever a count has changed since the
-    last one, the weights are checked as at construction. Weight clipping writes before every step without
-    loading anything, so the check then becomes rare.
+    last one, the weights are checked as at construction. Weight clipping also writes before every step,
+    so repeated checks become rare.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ _REST = 100
 def _parts(layers: Sequence[Layer]) -> list[tuple[str, Sequence[Layer]]]:
     """Return the model, then its largest top-level children, each with its name in the warning."""
     paths = [layer.name.split(".") for layer in layers]
-    depth = 0  # of the modules that are each other's only child
+    depth = 0  # number of leading name parts that all layers share
     while all(len(path) > depth + 1 and path[depth] == paths[0][depth] for path in paths):
         depth += 1
     children: dict[str, list[Layer]] = {}

@@ -1,4 +1,4 @@
-"""Read-only observers: how far neurons turn, and whether they are balanced.
+"""Diagnostics: how far neurons turn, whether they are balanced, and whether a step is correct.
 
 >>> from nero.diagnostics import TurningMonitor
 >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))

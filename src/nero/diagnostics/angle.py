@@ -40,7 +40,7 @@ class NeuronTurns(NamedTuple):
     angle: Tensor
     """In radians; NaN if the neuron is zero or not finite."""
     grad_size: Tensor
-    """Only says whether the gradient is zero and whether it is finite."""
+    """Largest gradient entry; used only to tell whether the gradient is zero or non-finite."""
     target: Tensor
     """The norm that the neuron should have; NaN if its norm is free."""
 

@@ -44,8 +44,8 @@ class BalanceRow:
     unbalanced: tuple[int, ...]
     """Positions of the neurons that are off, counted along the dims that index neurons."""
     without_direction: tuple[int, ...]
-    """Those among them that are zero, or constant if the mean must be zero. No projection can balance them;
-    Nero gives them a direction at their first gradient."""
+    """The unbalanced neurons that are zero, or constant if the mean must be zero. No projection can
+    balance them; Nero gives them a direction at their first gradient."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one cell per column."""
@@ -145,8 +145,8 @@ def check_balance(
         for layer in layers:
             if layer.constraint.radius == "initial":
                 raise ValueError(
-                    f'`{layer.name}`: constraint "initial" has no norm to compare with here; pass the '
-                    "optimizer, which has the initial norms"
+                    f'`{layer.name}`: constraint "initial" refers to initial norms, which only the '
+                    "optimizer stores; pass the optimizer"
                 )
     with torch.no_grad():
         rows = tuple(_row(layer, target_norms(optimizer, layer)) for layer in layers)

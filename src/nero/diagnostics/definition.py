@@ -1,4 +1,4 @@
-"""Nero's update in float64, a second time: to check a real step against.
+"""An independent float64 implementation of Nero's update, to check real steps against.
 
 Written from Algorithm 1 and the definitions of the options, over a matrix with one row per neuron. It has
 no arithmetic in common with the optimizer: no Gram matrix, no coefficients, no state. A parameter without
@@ -16,7 +16,7 @@ from nero.core.spec import Hyper
 
 @dataclass
 class Memory:
-    """What Algorithm 1 remembers of one parameter, kept by the check itself."""
+    """Algorithm 1's state for one parameter, tracked by the check itself."""
 
     num_steps: int
     norm: Tensor
@@ -24,7 +24,7 @@ class Memory:
     average: Tensor | None
     """The averaged gradient, if there is momentum."""
     length: Tensor | float | None
-    """What a step is proportional to, if not the row's own norm: the initial scale of a bias."""
+    """The scale of a step where it is not the row's norm: a bias's initial scale."""
     radius: Tensor | float | None
     """The norm that rows must have; ``None`` if norms are free."""
     stretch: Tensor | float = 0.0
@@ -36,8 +36,8 @@ def largest_turn(hyper: Hyper, lr: float, num_steps: int | None) -> float:
 
     A step moves a row by lr * ||w|| * ||d|| / g_bar along -d, so it turns by at most the arcsine of
     lr * ||d|| / g_bar. A peak is never below ||d||. A mean square with its correction is never below
-    (1 - beta) / (1 - beta^t) * ||d||^2. Momentum and polar directions change d, whose own norm is what is
-    averaged, so they leave the bound as it is.
+    (1 - beta) / (1 - beta^t) * ||d||^2. Momentum and polar directions change d, but the running norm is
+    that of d itself, so the bound still holds.
 
     Args:
         hyper: the options.

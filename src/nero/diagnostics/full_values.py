@@ -1,4 +1,4 @@
-"""The full values and gradients of a model's parameters under every engine, by public means.
+"""Full parameter values and gradients under every engine, through public APIs.
 
 Plain tensors are read as they are. Those of FSDP2, tensor and expert parallelism are DTensors, which torch
 gathers. FSDP1 shows full parameters inside `summon_full_params`, and DeepSpeed ZeRO returns the values that
@@ -28,11 +28,11 @@ class Full(NamedTuple):
     peers: tuple[int, ...]
     """The ranks that hold the same value, or parts of it."""
     is_shared: bool
-    """Whether the peers can share the work: all of them have this very value."""
+    """Whether the peers can split the work, because all of them have the full value."""
 
 
 def clean_name(name: str) -> str:
-    """Return a parameter's name without what engines put in front of modules.
+    """Strip the prefixes that engines add to a parameter's name.
 
     Example:
         >>> from nero.diagnostics.full_values import clean_name
@@ -43,7 +43,7 @@ def clean_name(name: str) -> str:
 
 
 def on_all_ranks(value: Any) -> list[Any]:
-    """Return a picklable value of every rank; of this one alone if there are no others."""
+    """Gather a picklable value from every rank; without distributed training, return only this one's."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return [value]
     values: list[Any] = [None] * dist.get_world_size()

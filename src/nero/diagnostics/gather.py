@@ -26,7 +26,7 @@ def gather(
     turns: Sequence[tuple[NamedNeurons, NeuronTurns]],
     counts: Sequence[tuple[NamedNeurons, Tensor]],
 ) -> tuple[list[tuple[NamedNeurons, NeuronTurns]], list[tuple[NamedNeurons, Tensor]]]:
-    """Complete numbers that are split over ranks; all ranks pass the same parameters in the same order.
+    """Sum per-neuron numbers across ranks; all ranks must pass the same parameters in the same order.
 
     The neurons come back in any order, with padding where ``present`` is zero.
     """

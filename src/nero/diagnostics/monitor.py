@@ -29,13 +29,13 @@ from nero.functional import Sphere, balance_tolerance
 from nero.optim import Balanced, Nero
 
 TOO_FAR_RAD = 0.3
-"""About 17 degrees: far for one step at any learning rate."""
+"""0.3 rad is about 17 degrees: too far for one step at any learning rate."""
 TOO_FAR_LR = 10.0
 """Nero's learning rate is an angle; this multiple of it is far."""
 
 
 class TurningMonitor(AbstractContextManager["TurningMonitor"]):
-    """Measure by which angles an optimizer turns neurons, without changing anything.
+    """Measure how far an optimizer turns each neuron, without changing anything.
 
     Works with any torch optimizer. At a sampled step it copies the weights of the sampled layers, compares
     them after the step, writes a report to every sink, and frees the copy. At all other steps it only
@@ -58,8 +58,8 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         sinks: where reports go. See [`Sink`][nero.diagnostics.Sink].
         every_rank: write to sinks on every rank of a distributed run, not only on rank 0.
         on_error: what to do when a sink raises. ``"warn"`` warns once, sends that sink no more reports, and
-            lets training continue; ``"raise"`` lets the error out of ``optimizer.step()``, which has
-            already moved the weights.
+            lets training continue; ``"raise"`` lets the error propagate from ``optimizer.step()``; the
+            weights have already been updated.
 
     Example:
         >>> from nero.diagnostics import TurningMonitor
@@ -91,8 +91,8 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(
-                f"TurningMonitor watches an optimizer, not {kind_of(optimizer)}: pass the one that "
-                "trains the model"
+                f"optimizer must be a torch.optim.Optimizer, not {kind_of(optimizer)}: pass the one "
+                "that trains the model"
             )
         every = whole_number("every", every, smallest=1)
         if max_layers is not None:
@@ -117,7 +117,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         self.step = 0
         """The number of steps seen."""
         self.last_report: TurningReport | None = None
-        """Of the last sampled step."""
+        """The report of the last sampled step."""
         self._position = 0  # of the layer to sample next
         self._before: list[tuple[NamedNeurons, Tensor]] = []
         self._failed_sinks: set[int] = set()  # by identity
@@ -159,8 +159,8 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
         """Continue where the saved monitor stopped."""
         if not isinstance(state_dict, Mapping) or not {"step", "position"} <= state_dict.keys():
             raise ValueError(
-                "this state_dict is not that of a monitor, which has step and position: pass the result "
-                "of monitor.state_dict()"
+                "this state_dict has no step and position, so it is not a monitor's: pass what "
+                "monitor.state_dict() returned"
             )
         self.step, self._position = (
             whole_number(key, state_dict[key], smallest=0) for key in ("step", "position")
@@ -210,8 +210,8 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
             self._failed_sinks.add(id(sink))
             if is_new:
                 warn_user(
-                    f"the sink {type(sink).__name__} raised {error!r}: it gets no more reports, and "
-                    'training continues; set on_error="raise" to stop instead'
+                    f"the sink {type(sink).__name__} raised {error!r}. It gets no more reports, "
+                    'and training continues; set on_error="raise" to stop instead'
                 )
 
     def _report(self, pairs: list[tuple[NamedNeurons, Tensor]]) -> TurningReport:

@@ -132,13 +132,13 @@ class TurningReport:
     """The number of optimizer steps seen by the monitor, including this one."""
     layers: tuple[LayerReport, ...]
     num_skipped: int | None
-    """All updates that Nero has skipped so far; ``None`` for other optimizers."""
+    """Number of updates that Nero has skipped so far, in all layers; ``None`` for other optimizers."""
 
     def __getitem__(self, name: str) -> LayerReport:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise KeyError(f"{name!r} was not sampled at this step, but {self.names} were")
+        raise KeyError(f"{name!r} was not sampled at this step; {self.names} were")
 
     @property
     def names(self) -> list[str]:
@@ -156,7 +156,7 @@ class TurningReport:
             problems = [(*problem, name) for problem, name in results if problem is not None]
             more = ""
             if len(problems) > _MAX_SIMILAR:
-                more = f"; less so in {len(problems) - 1:,} other layers"
+                more = f"; {len(problems) - 1:,} other layers are affected less"
                 problems = [max(problems, key=lambda problem: problem[0])]
             sentences += [f"{name}: {sentence}{more}" for _, sentence, name in problems]
         return sentences
@@ -210,7 +210,7 @@ def _counted(field: str, what: str) -> _Check:
 
 def _too_far(layer: LayerReport) -> tuple[float, str] | None:
     ratio = f" ({layer.max_over_lr:.0f} x lr)" if layer.max_over_lr is not None else ""
-    what = f"turned by more than {layer.too_far:.2g} rad, one by {layer.angle.max:.2g}{ratio}"
+    what = f"turned by more than {layer.too_far:.2g} rad, up to {layer.angle.max:.2g}{ratio}"
     return _counted("num_too_far", what)(layer)
 
 

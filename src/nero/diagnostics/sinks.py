@@ -10,7 +10,7 @@ from nero.diagnostics.report import TurningReport
 
 @runtime_checkable
 class Sink(Protocol):
-    """An object that takes reports: it has ``write``.
+    """Anything with a ``write(report)`` method.
 
     If it also has ``close``, [`TurningMonitor.close`][nero.diagnostics.TurningMonitor] calls it.
 

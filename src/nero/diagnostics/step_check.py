@@ -36,11 +36,11 @@ _ENGINES = (
     "DeepSpeedEngine",
     "OptimizedModule",
 )
-_SAME = "if that is meant, give the check the overrides= and example= that Nero got; if not, rebuild Nero"
+_SAME = "if intended, pass Nero's overrides= and example= to StepCheck; if not, rebuild Nero"
 
 
 class StepCheck(AbstractContextManager["StepCheck"]):
-    """Check that a training step does what the model, the options and the gradients say.
+    """Check that a training step is correct for the model, the options and the gradients.
 
     Put it around ``optimizer.step()`` alone, after the backward pass (and after unscaling and clipping).
     It compares the model's full weights before and after, and raises one error that names every wrong
@@ -52,12 +52,12 @@ class StepCheck(AbstractContextManager["StepCheck"]):
       Momentum and polar directions have the same bound;
     - new weights are those of Algorithm 1, computed again in float64 from the gradients, so that a wrong
       gradient, direction, momentum or learning rate shows; and they moved if they should have;
-    - what has no gradient stayed as it was;
+    - parameters without a gradient did not change;
     - copies of a parameter are the same on all ranks.
 
-    It needs the gradients of all earlier steps to know running averages and momentum. Use it from the first
-    step on, for a few steps, with the same object; if other steps came before, it starts from the
-    optimizer's state, and where an engine hides that, it checks only bounds.
+    Running averages and momentum depend on all earlier gradients, so check the first few steps, with one
+    object. If you start later, it begins from the optimizer's state; if an engine hides that state, it
+    checks only the bounds.
 
     Layouts are inferred from the modules again, without what `annotate` left on the parameters. Plain
     models, DDP, FSDP2, tensor and expert parallelism (``DTensor``), FSDP1 with ``use_orig_params=True`` and
@@ -103,8 +103,8 @@ class StepCheck(AbstractContextManager["StepCheck"]):
         optimizer = innermost(getattr(optimizer, "optimizer", optimizer))
         if not isinstance(optimizer, Nero):
             raise TypeError(
-                f"StepCheck knows what Nero's steps must do, not those of {kind_of(optimizer)}: pass the "
-                "Nero that trains the model, or use check_balance or TurningMonitor"
+                f"StepCheck checks only Nero's steps, not those of {kind_of(optimizer)}: pass the "
+                "Nero optimizer that trains the model, or use check_balance or TurningMonitor"
             )
         self.model, self.optimizer = model, optimizer
         self.report: StepReport | None = None
@@ -158,8 +158,8 @@ class StepCheck(AbstractContextManager["StepCheck"]):
         watched = self._watched[name]
         if group is None:
             if strangers and full.grad is not None:
-                text = "it has a gradient, but the optimizer holds other tensors than the model's"
-                self._add(name, "outside", text, "build Nero from this very model")
+                text = "it has a gradient, but the optimizer holds a different tensor"
+                self._add(name, "outside", text, "build Nero from this model")
             return
         choice = self._settled(name, full.value.shape, group)
         wanted = self._options(choice)
@@ -181,7 +181,7 @@ class StepCheck(AbstractContextManager["StepCheck"]):
             self._watched[name].neurons = used.at(shape)
             return self._choices[name]
         has_it, says = in_words(used), in_words(choice.named.layout)
-        text = f"the optimizer updates it as {has_it}, but {choice.named.reason} says {says}"
+        text = f"the optimizer updates it as {has_it} instead of {says} ({choice.named.reason})"
         self._add(name, "layout", text, _SAME)
         return choice
 
@@ -200,7 +200,7 @@ class StepCheck(AbstractContextManager["StepCheck"]):
     def _check_options(
         self, name: str, choice: Choice, group: Mapping[str, Any], wanted: Mapping[str, Any]
     ) -> None:
-        """See that the options that depend on roles are those of this parameter's role."""
+        """Check that role-dependent options match this parameter's role."""
         preset = find_preset(self.optimizer.defaults["preset"])
         by_role = {
             key for options in (*preset.by_role.values(), preset.of_outputs) for key in options
@@ -211,12 +211,8 @@ class StepCheck(AbstractContextManager["StepCheck"]):
             expected = READERS[key](key, wanted[key])
             if group.get(key, expected) != expected:
                 has_it, says = as_text({key: group[key]}), as_text({key: expected})
-                role = (
-                    "an output layer"
-                    if choice.named.is_output
-                    else f"role {choice.named.layout.role!r}"
-                )
-                self._add(name, "options", f"its group has {has_it}, but {role} has {says}", _SAME)
+                role = "output" if choice.named.is_output else choice.named.layout.role
+                self._add(name, "options", f"role {role!r} needs {says}, not {has_it}", _SAME)
 
     def _group_of(self, name: str, param: Tensor, strangers: bool) -> Mapping[str, Any] | None:
         """Return a parameter's group: by identity, or else by name or layout if an engine swapped it."""
@@ -239,7 +235,7 @@ class StepCheck(AbstractContextManager["StepCheck"]):
         return not held or any(param not in params for param in held)
 
     def _count(self, param: Tensor) -> int | None:
-        """Return how many steps the optimizer has taken, as far as its state says."""
+        """Return how many steps the optimizer has taken, according to its state."""
         states = self.optimizer.state
         own = [states[param]] if param in states else states.values()
         counts = [int(state["step"]) for state in own if "step" in state]
@@ -256,7 +252,7 @@ class StepCheck(AbstractContextManager["StepCheck"]):
             ]
             if len(first) < len(peers):
                 others = ", ".join(str(rank) for rank in peers if rank not in first)
-                text = f"its values on rank {others} are not those on rank {peers[0]}"
+                text = f"its values on rank {others} differ from those on rank {peers[0]}"
                 advice = "every rank must start with the same weights and take every step"
                 now.faults.append(StepFault(name, "replicas", text, advice))
         return [f for now in self._now.values() for f in now.faults if f.kind == "replicas"]

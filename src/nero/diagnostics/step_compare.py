@@ -18,7 +18,7 @@ from nero.diagnostics.step_report import StepFault
 from nero.functional import balance_tolerance
 
 _KNOWN = ("gradient", "polar")
-_DATA = "these weights were written by something else: load and copy weights before you build the optimizer"
+_DATA = "something else wrote these weights: load and copy weights before you build the optimizer"
 
 
 class Comparison:
@@ -92,11 +92,11 @@ class Comparison:
         self._count(
             "still",
             stuck,
-            "{count} neurons did not move, though their gradient is not zero",
-            "see that this parameter is in the optimizer, and that every rank takes the step",
+            "{count} neurons did not move, despite a nonzero gradient",
+            "check that this parameter is in the optimizer, and that every rank takes the step",
         )
         idle = known & moved & (wanted == 0)
-        self._count("moved", idle, "{count} neurons moved, though their gradient is zero", _DATA)
+        self._count("moved", idle, "{count} neurons moved, despite a zero gradient", _DATA)
         wrong = wrong & ~stuck & ~idle
         if wrong.any():
             ratio = (change[wrong] / wanted[wrong]).nanmedian()
@@ -104,10 +104,10 @@ class Comparison:
             self._count(
                 "wrong",
                 wrong,
-                f"{{count}} neurons moved {ratio:.3g} times as far as the definition says, in a direction "
-                f"with cosine {cosine.nanmedian():.3f} to it",
-                "with a cosine near 1 the learning rate or the running norm is another one; with less, the "
-                "gradient, the momentum, the direction or the layout is",
+                f"{{count}} neurons moved {ratio:.3g} times as far as expected, and the cosine between the "
+                f"actual and the expected move is {cosine.nanmedian():.3f}",
+                "if the cosine is near 1, the learning rate or the running norm is wrong; otherwise "
+                "the gradient, momentum, direction or layout",
             )
         self._check_lost(old, new, known)
         return self.faults
@@ -148,11 +148,11 @@ class Comparison:
         self._count(
             kind,
             ~is_on,
-            f"{{count}} neurons are off their constraint ({sphere}){when}, with {worst}",
+            f"{{count}} neurons did not satisfy the constraint ({sphere}){when}, with {worst}",
             _DATA
             if kind == "off before"
-            else "the step did not see whole neurons: give it full parameters "
-            "or DTensors, with the layout of the model",
+            else "the step did not see whole neurons: pass full parameters or DTensors, with "
+            "the model's layout",
         )
 
     def _check_turn(self, old: Tensor, new: Tensor) -> None:
@@ -173,12 +173,13 @@ class Comparison:
             )
             rounding = 2 * torch.full_like(turn, self._rounding())
         far = turn > longest * 1.001 + rounding
+        how, unit = ("turned", "rad") if memory.length is None else ("moved", "times its scale")
         self._count(
             "far",
             far,
-            f"{{count}} neurons turned by up to {turn.max() if len(turn) else 0:.4g} rad, but at this "
-            f"learning rate none may turn by more than {longest:.4g}",
-            "the step used another learning rate, or weights were written besides",
+            f"{{count}} neurons {how} by up to {turn.max() if len(turn) else 0:.4g} {unit}, but this "
+            f"learning rate allows no more than {longest:.4g}",
+            "the step used a different learning rate, or something else also wrote to the weights",
         )
 
     def _check_still(self, moved: Tensor, known: Tensor) -> None:
@@ -187,8 +188,8 @@ class Comparison:
             self._count(
                 "still",
                 should & ~moved,
-                "{count} neurons did not move, though their gradient is not zero",
-                "see that this parameter is in the optimizer, and that every rank takes the step",
+                "{count} neurons did not move, despite a nonzero gradient",
+                "check that this parameter is in the optimizer, and that every rank takes the step",
             )
 
     def _check_lost(self, old: Tensor, new: Tensor, known: Tensor) -> None:
@@ -232,7 +233,7 @@ class Comparison:
         assert self.watched.memory is not None
         error: Tensor | float = 1e-4
         if self.hyper.momentum_dtype == "bfloat16" and self.hyper.momentum:
-            error = error + 0.05 * self.watched.memory.stretch  # some ten roundings, of 2^-8 each
+            error = error + 0.05 * self.watched.memory.stretch  # about ten roundings of 2^-8 each
         if self.hyper.direction == "polar":
             error = error + (0.15 if self.is_on_gpu else 0.02)  # which multiply in bfloat16
         return error

@@ -20,7 +20,7 @@ class Watched:
     name: str
     neurons: Neurons
     index: int
-    """Its position in the model, which decides who checks a matrix that cannot be shared."""
+    """Its position in the model; it selects the rank that checks a matrix whose rows cannot be split."""
     memory: Memory | None = None
     fingerprint: int = 0
     """Of the value after the last checked step."""
@@ -32,7 +32,7 @@ def recalled(rows: Tensor, value: Tensor, hyper: Hyper, *, elementwise: bool) ->
     Args:
         rows: of this rank, in float64.
         value: the full parameter.
-        hyper: the options as its neurons obey them.
+        hyper: the options that apply to its neurons.
         elementwise: whether it has no neurons.
     """
     radius: Any = None if elementwise else hyper.constraint.radius
@@ -47,7 +47,7 @@ def recalled(rows: Tensor, value: Tensor, hyper: Hyper, *, elementwise: bool) ->
 
 
 def fingerprint(value: Tensor) -> int:
-    """Return a number that changes with every bit of a tensor, and is the same on every rank.
+    """Return a hash of a tensor's bits that is the same on every rank.
 
     Example:
         >>> from nero.diagnostics.step_memory import fingerprint

@@ -1,5 +1,6 @@
 """What `StepCheck` found: faults that name a parameter, and a report that prints."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ class StepFault:
     kind: str
     """One word for the fault, such as ``"layout"`` or ``"still"``."""
     text: str
-    """What is wrong, with ``{count}`` in place of the number of neurons."""
+    """What is wrong; ``{count}`` stands for the number of neurons."""
     advice: str
     """What to do about it."""
     count: int = 0
@@ -25,6 +26,8 @@ class StepFault:
 
     def __str__(self) -> str:
         what = self.text.format(count=f"{self.count:,}")
+        if self.count == 1:
+            what = re.sub("^1 (neuron|element)s", r"1 \1", what)
         where = f" on rank {', '.join(map(str, self.ranks))}" if self.ranks else ""
         return f"`{self.name}`{where}: {what}; {self.advice}"
 
@@ -70,7 +73,7 @@ class StepReport:
 
 
 class StepError(RuntimeError):
-    """A step did not do what the model, the options and the gradients say; see ``report``."""
+    """A step was wrong for the model, the options and the gradients; see ``report``."""
 
     def __init__(self, report: StepReport) -> None:
         super().__init__(str(report))

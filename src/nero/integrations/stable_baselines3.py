@@ -16,7 +16,7 @@ def nero_agent(
     """Return the keyword arguments that make an agent train its policy with Nero.
 
     The agent sets the learning rate in all param groups before every update; its own default, mostly 3e-4,
-    is meant for Adam. Saved agents keep these arguments, and load with them.
+    is meant for Adam. Saved agents store these arguments, and are loaded with them.
 
     Args:
         learning_rate: an angle in radians, or a schedule in the agent's format.

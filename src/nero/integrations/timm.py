@@ -11,7 +11,7 @@ def register() -> None:
     a warning.
 
     timm passes on all options of [`Nero`][nero.Nero] except ``momentum``: use ``preset="rows"`` instead. It
-    drops ``betas`` and ``eps``. A weight decay other than 0 raises.
+    drops ``betas`` and ``eps``. A nonzero weight decay raises an error.
 
     Example:
         >>> from timm.optim import create_optimizer_v2

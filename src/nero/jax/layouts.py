@@ -57,12 +57,12 @@ def named_leaves(params: Any) -> dict[str, Any]:
     flat, _ = tree_flatten_with_path(params)
     leaves = {_path(keys): leaf for keys, leaf in flat}
     if len(leaves) < len(flat):
-        raise ValueError(f"params has several leaves with one path: {len(flat)}, {_some(leaves)}")
+        raise ValueError(f"{len(flat)} leaves of params share paths, rename them: {_some(leaves)}")
     return leaves
 
 
 def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
-    """Apply layouts to the leaves of a tree; raise if a leaf has no layout, or a layout no leaf."""
+    """Apply layouts to the leaves of a tree; raise if a leaf has no layout or a layout matches no leaf."""
     leaves = _arrays(params)
     if layouts is None:
         return {path: layout.at(leaves[path].shape) for path, (layout, _) in _walk_names(params)}
@@ -79,7 +79,7 @@ def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
     for path, leaf in leaves.items():
         if path not in given:
             raise LayoutError(
-                f"layouts has no entry for `{path}`; find_layouts(params) has them all"
+                f"layouts has no entry for `{path}`; find_layouts(params) returns all of them"
             )
         try:
             result[path] = given[path].at(leaf.shape)
@@ -120,7 +120,7 @@ _REMEDIES = {
         "embeddings",
         "it is a layer of (in, out)",
         "neurons(1)",
-        "without fan-in, such as biases of attention, OTHER",
+        "if it has no fan-in, such as attention biases, OTHER",
     ),
     "other": (
         "single elements",
@@ -133,7 +133,7 @@ _REMEDIES = {
 
 def _arrays(params: Any) -> dict[str, Array]:
     if isinstance(params, Mapping) and "batch_stats" in params:
-        raise ValueError("params has batch_stats, which nothing trains: pass variables['params']")
+        raise ValueError("params has batch_stats, which are not trained: pass variables['params']")
     leaves = named_leaves(params)
     for path, leaf in leaves.items():
         dtype = getattr(leaf, "dtype", None)

@@ -227,8 +227,8 @@ def _centre(x: Array, neurons: Neurons) -> Array:
 
 
 def _lost(target: Any, dtype: Any) -> float:
-    # A row has no direction if at most this share of its terms is left. Setting its norm needs half its
-    # digits to be right; a free norm needs a few. Torch's thresholds, or float32's.
+    # A row counts as lost if cancellation leaves at most this fraction of its terms. A fixed norm needs
+    # half the digits to be correct; a free norm needs only a few. Torch's thresholds, or float32's.
     return max(2.0**-23, 8 * float(jnp.finfo(dtype).eps)) if target is None else 2.0**-13
 
 

@@ -123,8 +123,8 @@ def nero(
     options = resolve_options(preset, given)
     if options["direction"] != "gradient":
         raise ValueError(
-            f"preset={preset!r} turns neurons along polar directions, which nero.jax does not have yet: "
-            "use preset='rows'"
+            f"preset={preset!r} turns neurons along polar directions, which nero.jax does not support "
+            "yet: use preset='rows'"
         )
     lr = options["lr"]
     if not callable(lr):
@@ -265,9 +265,9 @@ def _warn_unbalanced(leaves: dict[str, Array], plan: dict[str, tuple[Neurons, Hy
         projected = project_array(leaf, neurons=neurons, constraint=hyper.constraint)
         if not jnp.array_equal(projected, leaf, equal_nan=True):
             warn_user(
-                f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call "
-                "params = nero.jax.project(params, preset=..., layouts=...) before init, with the preset, "
-                "constraint and layouts of nero, or the first step will move them far"
+                f"`{path}` has neurons that do not obey the constraint ({hyper.constraint}); call params = "
+                "nero.jax.project(params, preset=..., layouts=...) before init, with the same preset, "
+                "constraint and layouts as nero(...); otherwise the first step moves them far"
             )
             return
 
@@ -280,7 +280,7 @@ def _check(
 ) -> None:
     for path, leaf in leaves.items():
         if path not in grad_of:
-            raise ValueError(f"grads has no `{path}`, but params has it")
+            raise ValueError(f"grads has no `{path}`; it needs the same tree structure as params")
         if grad_of[path].shape != leaf.shape:
             raise ValueError(
                 f"the gradient of `{path}` has the shape {grad_of[path].shape}, not {leaf.shape}"

@@ -1,4 +1,4 @@
-"""Constrain the neurons of any torch optimizer."""
+"""Keep neurons on a constraint under any torch optimizer."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -55,7 +55,7 @@ class Balanced(Optimizer):
             neuron keeps the norm it gets in its first step.
 
     Example:
-        The paper's LAMB on balanced networks, and plain SGD on them:
+        The paper's LAMB with balanced neurons, then plain SGD:
 
         >>> model = nn.Linear(10, 3)
         >>> optimizer = nero.Balanced(nero.baselines.Lamb(nero.param_groups(model)))
@@ -82,8 +82,8 @@ class Balanced(Optimizer):
             )
         if isinstance(optimizer, Balanced | Nero):
             raise TypeError(
-                f"{type(optimizer).__name__} has its own constraint already: use it as it is, or pass it "
-                "another constraint="
+                f"{type(optimizer).__name__} already has a constraint: use it directly, or pass it a "
+                "different constraint="
             )
         if getattr(optimizer, "_is_balanced", False):
             raise ValueError("this optimizer is wrapped by another Balanced already: use that one")
@@ -160,7 +160,7 @@ class Balanced(Optimizer):
 
     @property
     def constraint(self) -> Sphere:
-        """The constraint of groups without one."""
+        """The constraint for groups that don't set one."""
         return BALANCED if self._chosen is None else self._chosen
 
     @property
@@ -225,7 +225,7 @@ class Balanced(Optimizer):
             self._watch.after_step()
 
 
-# What a checkpoint of the wrapped optimizer alone does not have.
+# Keys that are missing if the wrapped optimizer was saved without ``Balanced``.
 _OWN = (*LAYOUT_KEYS, "constraint")
 
 

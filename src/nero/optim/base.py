@@ -65,7 +65,7 @@ class RelativeOptimizer(Optimizer):
             if model is not params:
                 self._names += [name for name, _ in model.named_parameters()]
         groups = groups_of(params, overrides, example, output_mark(defaults))
-        # Torch adds groups one by one, but all parameters are judged together before any is changed.
+        # Torch adds groups one by one, but we check all parameters before changing any.
         self.add_param_group = self._add  # type: ignore[method-assign]
         with explain_torch_errors():
             super().__init__(groups, defaults)
@@ -104,7 +104,7 @@ class RelativeOptimizer(Optimizer):
         for group in self.param_groups:
             options, lr = self._options_of(group), rate_of_step(group["lr"])
             for place, param in enumerate(group["params"]):
-                # A compiler would have to guard the kept values.
+                # Under torch.compile, cached values would need guards.
                 prepared = None if is_traced else self._prepared.get(param)
                 state: State = self.state.get(param, {})
                 tensor = param.dtype, param.device, param.shape
@@ -115,12 +115,12 @@ class RelativeOptimizer(Optimizer):
                     if tuple(state) != prepared.state_keys:
                         state = self._grown_state(prepared, state)
                     update = as_update(prepared, param, grad, state, lr, position)
-                    if not is_traced and update.grad.is_neg():  # kernels read memory without signs
+                    if not is_traced and update.grad.is_neg():  # kernels ignore the negative bit
                         update = update._replace(grad=update.grad.resolve_neg())
                     updates.append(update)
                 position += 1
         if not is_traced and len(self.state) > num_known:
-            self._drop_swapped()  # some came, so others may have left
+            self._drop_swapped()  # new parameters have appeared, so old ones may have been swapped out
         if not is_traced and len(self._prepared) > position:
             for param in left_of(self._prepared, self._members()):  # of groups that were removed
                 del self._prepared[param]
@@ -165,7 +165,7 @@ class RelativeOptimizer(Optimizer):
             group.update(defaults | group)
 
     def check_group_(self, group: Group) -> None:
-        """Raise if an option of ``group`` is invalid, and replace options by their parsed values."""
+        """Validate the options of ``group``, and replace them with their parsed values."""
         group["lr"] = self._rates.read(group["lr"], self.defaults["lr"])
         options = self.rule.read(group)
         group.update(options if isinstance(options, dict) else options._asdict())
@@ -183,7 +183,7 @@ class RelativeOptimizer(Optimizer):
                     self.state[param] = self.fresh_state(param, group)
 
     def _forget(self) -> None:
-        """Drop everything kept besides groups and state."""
+        """Reset all caches; groups and state are kept."""
         self.rule = self.rule_type()
         self._held: dict[Tensor, Held] = {}  # of new parameters
         self._prepared: dict[Tensor, Prepared] = {}

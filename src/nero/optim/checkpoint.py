@@ -34,7 +34,7 @@ INITIAL_NORMS = "initial_norms"
 def loading(optimizer: Any, names: Sequence[str]) -> Iterator[None]:
     """Make torch's ``load_state_dict`` match parameters by name and keep the state's dtype.
 
-    Everything is built before anything changes, so a checkpoint that does not fit leaves no trace.
+    Everything is built before anything changes, so loading a checkpoint that does not fit changes nothing.
 
     Args:
         optimizer: the `RelativeOptimizer` that loads the checkpoint.
@@ -150,7 +150,7 @@ def matched_by_name(saved: Sequence[Group], present: Sequence[Group]) -> list[Gr
 
 
 def named_by_order(saved: Sequence[Group], names: Sequence[str]) -> Sequence[Group]:
-    """Give the parameters of one group the names of a model's, which come in the same order.
+    """Name the parameters of a single unnamed group after the model's, in order.
 
     Example:
         >>> from nero.optim.checkpoint import named_by_order
@@ -183,7 +183,7 @@ def restored_state(
     """Copy the saved values into fresh state, in its own dtypes."""
     if not isinstance(saved, Mapping):
         raise ValueError(
-            f"{name}: the checkpoint's state of it is {saved!r}, not a mapping: {HOW_TO_PASS}"
+            f"{name}: its state in the checkpoint must be a mapping, not {saved!r}: {HOW_TO_PASS}"
         )
     restored = dict(fresh)
     for key, tensor in fresh.items():
@@ -192,8 +192,8 @@ def restored_state(
             if not specs[key].is_required:
                 continue
             raise ValueError(
-                f"{name}: the checkpoint has no {key} for it, only {some(saved)}. If it was "
-                f"saved by another optimizer than {optimizer.__name__}, load only the model's weights"
+                f"{name}: the checkpoint has no {key} for it, only {some(saved)}. If it was not "
+                f"saved by {optimizer.__name__}, load only the model's weights"
             )
         if not isinstance(saved[key], Tensor | int | float):
             raise ValueError(

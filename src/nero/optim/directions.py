@@ -1,4 +1,4 @@
-"""Before a step: directions of whole layers take the place of gradients."""
+"""Replace gradients with whole-layer directions before a step."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def _direction(update: Update) -> Tensor:
 
 
 def _gradient(update: Update) -> Tensor:
-    """Return the gradient, or its average a step ahead."""
+    """Return the gradient, or its Nesterov look-ahead average."""
     return rows_of(update.weight, update.grad, update.state, update.hyper)["g"]
 
 
@@ -66,7 +66,7 @@ def _along(direction: Tensor, batch: Sequence[Update]) -> list[Update]:
 
 
 def _in_memory_of(weight: Tensor, direction: Tensor) -> Tensor:
-    """Return a direction in the weight's dtype, and in memory that kernels walk as they walk the weight."""
+    """Return a direction with the weight's dtype and strides, as kernels require."""
     if direction.dtype == weight.dtype and direction.stride() == weight.stride():
         return direction
     return torch.empty_like(weight).copy_(direction)

@@ -103,7 +103,7 @@ class Nero(RelativeOptimizer):
             of unregistered modules ([`observe`][nero.layout.observation.observe]).
         weight_decay: accepted because trainers pass it; must be 0, since norms are fixed.
         foreach: accepted because trainers pass it; there is no foreach implementation.
-        fused: ``None`` picks the fastest implementation, ``False`` the plain one, and ``True`` insists on a
+        fused: ``None`` picks the fastest implementation, ``False`` the plain one, and ``True`` requires a
             fused kernel. CPUs need the extra ``nero-optim[cpu]``. GPUs use Triton, whose kernel is tested
             against the plain update before its first step on a device. If they differ, ``None`` warns and
             uses the plain one, and ``True`` raises.

@@ -29,8 +29,8 @@ def completed(group: Group, defaults: Mapping[str, Any]) -> Group:
     preset = defaults["preset"]
     if group.get("preset", preset) != preset:
         raise ValueError(
-            f"a group has preset={group['preset']!r}, but a preset is for the whole optimizer, and "
-            f"this one has {preset!r}; set the options of the group themselves"
+            f"a group has preset={group['preset']!r}, but presets apply to the whole "
+            f"optimizer, which has {preset!r}; set the group's options individually"
         )
     given = {name: defaults[name] for name in defaults[CHOSEN]}
     own = {name: group[name] for name in ("lr", *Hyper._fields) if group.get(name) is not None}

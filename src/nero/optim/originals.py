@@ -20,7 +20,7 @@ State = Mapping[str, Tensor]
 
 
 class Originals(SeenShapes):
-    """The parameters that each group had when the optimizer was built or last had them whole."""
+    """Each group's whole parameters, from when the optimizer was built or last saw them unflattened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Originals(SeenShapes):
                     self._unchecked.remove(vector)
 
     def is_traced(self, vector: Tensor, group: Group) -> bool:
-        """Trace a vector back to the parameters of its group; whether an engine knows them."""
+        """Trace a flat tensor back to its group's parameters; return whether an engine recognizes it."""
         if hasattr(vector, "placements") or not _is_distributed():
             return False
         if not self._kept:  # before the optimizer forgets parameters that left its groups
@@ -98,7 +98,7 @@ def _is_distributed() -> bool:
 
 
 def _worth_keeping(state: State) -> State:
-    """Leave out what a fresh optimizer has zeros in, which would fill the memory that engines free."""
+    """Drop state that is still zero, so that it doesn't occupy the memory that engines free."""
     if state and state["step"].any():
         return state
     return {key: state[key] for key in ("scale", "radius") if key in state}
@@ -107,7 +107,7 @@ def _worth_keeping(state: State) -> State:
 def groups_of(
     params: Params, overrides: Overrides, example: Any, of_outputs: Mapping[str, Any]
 ) -> Any:
-    """Return the param groups of whatever an optimizer is given, even a model that FSDP1 has wrapped."""
+    """Return param groups for anything an optimizer accepts, including a model wrapped by FSDP1."""
     model = model_of(params)
     if model is None or not any(getattr(p, "_fsdp_flattened", False) for p in model.parameters()):
         return as_groups(params, overrides, example, of_outputs)
@@ -130,7 +130,7 @@ def whole_params(model: nn.Module | None) -> Iterator[None]:
 
 
 def as_saved(packed: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
-    """Return a state_dict with the state of ranges as checkpoints have it."""
+    """Return a state_dict with the state of flat ranges in checkpoint format."""
     params = [param for group in groups for param in group["params"]]
     for index, param in enumerate(params):
         held: Any = held_range(param)
@@ -142,7 +142,7 @@ def as_saved(packed: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def as_loaded(param: Tensor, saved: Any, fresh: Mapping[str, Tensor], name: str) -> Any:
-    """Return the saved state of a parameter as it is kept here."""
+    """Convert a parameter's saved state to the format used on this rank."""
     if not is_range(param) or not isinstance(saved, Mapping):
         return saved
     held: Any = held_range(param)
@@ -153,8 +153,8 @@ def as_loaded(param: Tensor, saved: Any, fresh: Mapping[str, Tensor], name: str)
     for key, tensor in fresh.items():
         if key in saved and getattr(saved[key], "shape", None) != tensor.shape:
             raise ValueError(
-                f"{name}: the checkpoint has the {key} of another range than this rank's; load it on "
-                "as many ranks, with the same ZeRO stage and the same model, as it was saved with"
+                f"{name}: the checkpoint's {key} belongs to a different range from this rank's; load "
+                "it with the number of ranks, ZeRO stage and model that it was saved with"
             )
     return saved
 

@@ -29,7 +29,7 @@ class Prepared(NamedTuple):
     reduce_over: tuple[Any, ...]
     """The mesh dims over which its sums are reduced."""
     state_keys: tuple[str, ...]
-    """The state that its step needs; it may have more, from earlier options."""
+    """The state keys that its step needs; the state may have others, left from earlier options."""
     is_viewed: bool
     """Whether its step works on views: of a shard, or of a transposed convolution's groups."""
     is_plain: bool

@@ -1,4 +1,4 @@
-"""The part of an optimizer that differs from the others."""
+"""The part that differs between optimizers: options, state and step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Rule(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
-    """The check of each option, except ``lr``."""
+    """A validator for each option except ``lr``."""
     state: ClassVar[Mapping[str, StateSpec]]
     """The state of a parameter, in the order of checkpoints."""
     sums_over: ClassVar[Literal["layer", "neuron"]] = "layer"
@@ -59,7 +59,7 @@ class Rule(ABC):
         return Options((k, v) for k, v in group.items() if k not in ("params", "param_names", "lr"))
 
     def at(self, options: Any, neurons: Neurons) -> Any:
-        """Return the options as these neurons obey them."""
+        """Return the options that apply to these neurons."""
         return options
 
     def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:  # noqa: B027, most change nothing

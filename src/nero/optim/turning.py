@@ -23,15 +23,15 @@ class Turning(Rule):
     state = STATE
     sums_over = "neuron"
     hints: ClassVar = {
-        "betas": "pass the first of them as momentum=, and the second as beta=",
-        "eps": "nothing is divided by zero, so none is needed; leave it out",
+        "betas": "pass betas[0] as momentum= and betas[1] as beta=",
+        "eps": "Nero never divides by zero, so it needs no eps; remove it",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
         "total_steps": "it is called num_steps=",
         "num_steps": "it is for the whole optimizer; give it to the optimizer itself",
-        "amsgrad": "it is Adam's; leave it out",
-        "nesterov": "it is SGD's; pass momentum=, which looks a step ahead as Nesterov has it",
-        "dampening": "it is SGD's; leave it out",
+        "amsgrad": "Nero has no such option; remove it",
+        "nesterov": "momentum= is already Nesterov-style; remove it",
+        "dampening": "Nero has no such option; remove it",
     }
     missing: ClassVar = {"norm": "rms"}
 
@@ -46,14 +46,14 @@ class Turning(Rule):
         if group["weight_decay"] != 0:
             names = group.get("param_names") or ["its first parameter"]
             raise ValueError(
-                f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: Nero "
-                "fixes the norm of every neuron, so decay has nothing to do; set it to 0, and to "
-                "regularize, see gain_penalty"
+                f"weight_decay must be 0 but is {group['weight_decay']!r} in the group of {names[0]}: "
+                "Nero fixes the norm of every neuron, so weight decay would have no effect; set it "
+                "to 0. To regularize, see gain_penalty"
             )
         return Hyper.read(group)
 
     def at(self, options: Hyper, neurons: Neurons) -> Hyper:
-        """Return the options as these neurons obey them."""
+        """Return the options that apply to these neurons."""
         return options.for_neurons(neurons)
 
     def start(self, new: Sequence[New], groups: Sequence[Group]) -> None:

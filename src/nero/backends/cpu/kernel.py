@@ -1,4 +1,4 @@
-"""The CPU kernel: numba code that walks addresses, and knows nothing of tensors.
+"""The CPU kernel: numba code that works on raw addresses instead of tensors.
 
 A row is read once, for its five sums, and written once while it is still in cache: the memory traffic of
 SGD, with momentum if there is any. Sums run in float32 over blocks of 128, which are accumulated in float64
@@ -412,7 +412,7 @@ def _counter(address: int) -> Any:
 def _count(task: Any) -> Any:
     """Return this step's number and bias correction, and the bias correction of the step before."""
     step = read_at(task.step, np.int64(0)) + 1
-    if task.norm == PEAK:  # has no correction, and needs no growth
+    if task.norm == PEAK:  # a peak needs neither bias correction nor growth
         return step, 1.0, 0.0
     log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
     before = -math.expm1((step - 1) * log_beta) if step > 1 else 0.0
@@ -531,7 +531,7 @@ def _write_and_sum(
 
     ``size0`` is the size of a weight in the row to write, or 0 to write everything to one address. Every
     row is summed here, and rows never overlap (the compiled code would then take another path), so that a
-    row's bits do not depend on its neighbors.
+    row's result does not depend on its neighbours.
     """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
     size = size_of(like[0])

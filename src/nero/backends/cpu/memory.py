@@ -3,7 +3,7 @@
 `load` and `store` convert a stored weight to float32 and back. bfloat16 is stored as uint16 and float16 as
 int16, because numba has no arithmetic for them on CPUs.
 
-Momentum is a matter of types: without it, its arguments are ``None``, and the code for it is not compiled.
+Momentum is selected by type: without it, its arguments are ``None`` and its code is not compiled.
 Momentum buffers are stored as float32, or as stochastically rounded bfloat16.
 """
 

@@ -150,7 +150,7 @@ class Plan:
 
 
 class SharedPlan(Plan):
-    """The same for a sharded fan-in: neurons are summed in one pass and written in another."""
+    """A plan for sharded fan-ins: one pass sums the neurons, another writes them."""
 
     def _kernel(self, update: Update, geometry: Geometry) -> tuple[str, Geometry]:
         return "sum_columns", geometry.as_columns()
@@ -176,7 +176,7 @@ def why_not(weight: Tensor) -> str | None:
     if is_opaque(weight):
         return f"it is a {type(weight).__name__}, whose memory layout is opaque to us"
     if not torch.compiler.is_compiling() and weight.is_neg():
-        return "it is negated lazily, and its memory lacks the sign"
+        return "its negative bit is set, so its memory has the opposite sign; call resolve_neg()"
     return missing()
 
 
@@ -184,7 +184,7 @@ _HAS_NUMBA = find_spec("numba") is not None
 
 
 def missing() -> str | None:
-    """Return what this backend lacks, or ``None``."""
+    """Return why this backend is unavailable, or ``None`` if it is available."""
     return None if _HAS_NUMBA else "numba is not installed: pip install 'nero-optim[cpu]'"
 
 
@@ -244,13 +244,13 @@ class Table:
     def finish(self) -> None:
         """Count the step."""
         self._kernels.add_counts(self._records, self._chunks, self._skipped)
-        # Tells autograd that weights have changed without a torch operation.
+        # Bump version counters, because the kernel writes weights without autograd noticing.
         increment_version(self.weights)
 
 
 @contextmanager
 def _shared_out(tables: Sequence[Table]) -> Iterator[Iterator[tuple[Table, Any]]]:
-    """Let helper threads take pieces; with the caller's own they are as many as torch uses."""
+    """Start helper threads on the pieces: as many as torch uses, counting the calling thread."""
     pieces = [(table, piece) for table in tables for piece in table.pieces]
     todo = iter(pieces)
     num_threads = min(torch.get_num_threads(), len(pieces))

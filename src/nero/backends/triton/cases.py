@@ -1,6 +1,6 @@
 """The cases of the self-test: each rule of an update, on a tensor of a few weights.
 
-A case is named after the rule that it alone tests, since users read the name. All random numbers come from
+Users see case names, so each name says which single rule the case tests. All random numbers come from
 a separate generator, and are the same everywhere.
 """
 
@@ -47,7 +47,7 @@ def cases(variant: Variant) -> list[Case]:
 def moving_cases(variant: Variant) -> list[tuple[Case, Case]]:
     """Return the cases that are stepped twice: before and after an address or ``lr`` has changed."""
     make = _Maker(variant, seed=1)
-    moved, rated = make("a gradient that moves", (5,)), make("a rate that changes", (5,))
+    moved, rated = make("a gradient that moves", (5,)), make("a learning rate that changes", (5,))
     return [
         (moved, _again(moved, grad=make.randn((5,)))),
         (rated, _again(rated, lr=_LR / 2)),
@@ -211,8 +211,8 @@ def _options(make: _Maker) -> list[Case]:
         make("a peak norm", shape, (0,), norm="peak", beta=0.9),
         make("the peak of elements", (5,), norm="peak", beta=0.9),
         make("a gain penalty", (5,), role="gain", gain_penalty=0.5),
-        make("a rate on the device", (5,), lr=torch.tensor(0.02, device=device)),
-        make("a rate of zero", (5,), lr=0.0),
+        make("a learning rate on the device", (5,), lr=torch.tensor(0.02, device=device)),
+        make("a learning rate of zero", (5,), lr=0.0),
     ]
 
 

@@ -162,7 +162,7 @@ def _neurons(
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
     PHASE: tl.constexpr = WHOLE, EXACT: tl.constexpr = True,
 ):  # fmt: skip
-    # Without EXACT, sums are computed once, however rough: the path of nearly all neurons.
+    # Without EXACT, sums are never recomputed, even if inaccurate; nearly all neurons take this path.
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     SUM: tl.constexpr = tl.float64 if PHASE == SUMS else WORK
     PIECE: tl.constexpr = BLOCK if BLOCK < EXACT_BLOCK else EXACT_BLOCK
@@ -213,7 +213,7 @@ def _neurons(
             is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
             is_rough = is_rough & (size != 0)
             if tl.max(is_rough.to(tl.int32), 0) != 0:
-                # Keep the sums of the others, since a neuron's bits must not depend on its neighbors.
+                # Keep the sums of the others, since a neuron's result must not depend on its neighbours.
                 gg, wg, sg = (
                     tl.where(is_rough, 0.0, gg),
                     tl.where(is_rough, 0.0, wg),

@@ -3,8 +3,8 @@
 The kernel walks a table of addresses, so a step takes two launches for any number of tensors: one advances
 the step counters, one updates. Each further combination of dtype, momentum and stochastic rounding adds a
 launch. If the fan-in is sharded, the sums take one launch, and the new rows two. ``lr`` and ``step`` are
-read on the device: nothing waits for it, and once the table is built, the step can be captured in a CUDA
-graph. Tensors that the kernel cannot walk go to the plain backend; `why_not` says why.
+read on the device, so a step never synchronizes, and once the table is built, the step can be captured in
+a CUDA graph. Tensors that the kernel cannot walk go to the plain backend; `why_not` says why.
 
 Note:
     This code has been tested against the plain backend in Triton's interpreter and, as PTX for sm_80, sm_90
@@ -69,7 +69,7 @@ class TritonBackend:
     graph holds no reference to them.
 
     Args:
-        judge: called before every launch; if it returns ``False``, the plain backend steps.
+        judge: called before every launch; if it returns ``False``, the plain backend runs the step instead.
     """
 
     def __init__(self, judge: Judge | None = None) -> None:
@@ -195,16 +195,16 @@ def why_not(update: Update) -> str | None:
     average = update.state["exp_avg_norm"]
     subclasses = [type(x) for x in (weight, grad) if type(x) not in (Tensor, nn.Parameter)]
     if subclasses:
-        return f"tensor subclass {subclasses[0].__name__}"
+        return f"it is a tensor subclass, {subclasses[0].__name__}"
     reason = why_not_device(weight.device)
     if reason is not None:
         return reason
     if weight.dtype not in _DTYPES or grad.dtype != weight.dtype:
-        return f"weights of {weight.dtype} with gradients of {grad.dtype}"
+        return f"its weights are {weight.dtype} and its gradients {grad.dtype}"
     if average.dtype != working_dtype(weight.dtype):
-        return f"state of {average.dtype} for weights of {weight.dtype}"
+        return f"its state is {average.dtype} and its weights {weight.dtype}"
     if isinstance(lr, Tensor) and lr.device.type != "cpu" and device_lr(lr, weight.device) is None:
-        return f"lr of {lr.dtype} on {lr.device}"
+        return f"its lr is {lr.dtype} on {lr.device}"
     return _why_not_memory(update)
 
 
@@ -215,10 +215,10 @@ def why_not_device(device: torch.device) -> str | None:
         return "triton is not installed"
     if device.type == "cuda":
         is_old = torch.version.hip is None and torch.cuda.get_device_capability(device) < (7, 0)
-        return "a GPU older than Volta" if is_old else None
+        return "the GPU is older than Volta (compute capability 7.0)" if is_old else None
     if device.type == "cpu":
-        return None if _is_interpreted() else "on the CPU"
-    return f"on the device {device.type}"
+        return None if _is_interpreted() else "it is on the CPU"
+    return f"it is on {device.type}"
 
 
 def _why_not_memory(update: Update) -> str | None:
@@ -298,9 +298,9 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
         return tensor
     if is_capturing(device):
         raise RuntimeError(
-            "a CUDA graph is being captured, but since the last step addresses or learning rates have "
-            "changed: step once before the capture, clear gradients with zero_grad(set_to_none=False), "
-            "and make lr a tensor on the GPU"
+            "cannot capture this step in a CUDA graph: addresses or learning rates have changed "
+            "since the last step. Step once before the capture, clear gradients with "
+            "zero_grad(set_to_none=False), and make lr a tensor on the GPU"
         )
     # From pinned memory, the copy does not wait for the device.
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -20,8 +20,8 @@ from nero.core.update import Update, rounds_average
 
 # A step rounds a float32 weight about three times; a 16-bit one may also be rounded the other way.
 _TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
-# If a new weight is the difference of terms larger than this, more is allowed, in proportion, since they
-# are rounded too. Otherwise a single rounding of a constant row, whose terms are near 50, could use it up.
+# If a new weight is a difference of terms larger than this, the tolerance grows in proportion, since the
+# terms are rounded too. Otherwise a single rounding of a constant row, whose terms are near 50, exceeds it.
 _CANCELLED = 8.0
 # The share of stochastically rounded numbers that may go the other way, because their noise nearly ties.
 _MAX_TIES = 0.02

@@ -22,7 +22,7 @@ class Kind(IntEnum):
     """Rows that fit into a block, as do the next two kinds."""
     MIDDLE = 2
     WIDE = 3
-    """Rows that are aligned, for 128-bit loads; LONG ones are, too."""
+    """Aligned rows, for 128-bit loads; LONG rows are aligned too."""
     LONG = 4
     """Rows that may need several blocks."""
     COLUMNS = 5
@@ -49,7 +49,7 @@ TILES = {
     Kind.COLUMNS: (32, 16),
     Kind.STRIDED: (1, 512),
 }
-"""Neurons per tile, and the part of their fan-in that it holds at once.
+"""Neurons per tile, and how much of their fan-in a tile processes at once.
 
 For programs of two warps: every warp computes the coefficients, so more warps would repeat more float64
 arithmetic. No branch of the kernel should need many more registers than the others, since all get the
@@ -100,7 +100,7 @@ class Walk(NamedTuple):
 
     @property
     def num_tiles(self) -> int:
-        """Number of tiles; none holds neurons of two outer indices."""
+        """Number of tiles; a tile never spans two outer indices."""
         return self.outer * -(-self.inner // TILES[self.kind][0])
 
 

@@ -35,8 +35,8 @@ def agrees_or_warns(variant: Variant) -> bool:
     if variant not in _warned:
         _warned.add(variant)
         warn_user(
-            f"Nero runs on plain torch operations, because the self-test of its Triton kernel failed. "
-            f"{result}. `nero doctor` prints all of it; fused=False skips the test"
+            "Nero fell back to plain torch operations, because its Triton kernel failed the self-test. "
+            f"{result}. Run `nero doctor` for the full report, or pass fused=False to skip the test"
         )
     return False
 
@@ -51,8 +51,8 @@ def agrees_or_raises(variant: Variant) -> bool:
     if result is None or result.passed:
         return True
     raise RuntimeError(
-        f"fused=True, but the self-test of the Triton kernel failed. {result}. `nero doctor` prints all of "
-        "it; leave fused=None to use plain torch operations"
+        f"fused=True, but the Triton kernel failed its self-test. {result}. Run `nero doctor` for the "
+        "full report, or leave fused=None to fall back to plain torch operations"
     )
 
 

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 class Piece(NamedTuple):
-    """What this rank holds of one parameter: elements ``start`` to ``stop``, at ``offset`` of a buffer."""
+    """A piece of one parameter on this rank: elements ``start`` to ``stop``, at ``offset`` in a buffer."""
 
     name: str
     shape: Shape
@@ -131,10 +131,10 @@ class Box(NamedTuple):
         return tuple(slice(self.origin[d], self.origin[d] + self.sizes[d]) for d in dims)
 
     def view(self, form: Form) -> tuple[Shape, Shape]:
-        """Return the shape in which its step sees it, and the fan-in dims.
+        """Return the shape used in its step, and the fan-in dims.
 
-        Whole neurons have the dims of their parameter, so that sums have the order of summation of an
-        unsharded step.
+        Whole neurons keep their parameter's dims, so that sums run in the same order as in an unsharded
+        step.
         """
         if not self.is_whole(form):
             return self.sizes, form.fan_in_dims

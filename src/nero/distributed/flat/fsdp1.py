@@ -1,7 +1,7 @@
 """FSDP1: each unit concatenates its parameters, and every rank holds a range of the result.
 
-With ``use_orig_params=True`` the optimizer sees what the range has of every parameter as a vector of its
-own, else one vector per unit. The unit's handle knows where each parameter lies.
+With ``use_orig_params=True``, the optimizer sees each parameter's part of the range as a separate 1-D
+tensor; otherwise it sees one flat parameter per unit. The unit's handle stores each parameter's position.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ Group = dict[str, Any]
 
 
 class Source(NamedTuple):
-    """Where a parameter has gone."""
+    """Where FSDP1 has put a parameter."""
 
     flat: Any
     """The unit's flat parameter."""
@@ -137,7 +137,7 @@ def ranges_of(groups: Sequence[Group], sources: dict[Tensor, Source]) -> list[Fl
 
 
 def groups_of(model: nn.Module, groups_of_whole: Callable[[nn.Module], list[Group]]) -> list[Group]:
-    """Return the param groups of a wrapped model, and let its parameters answer to their holders.
+    """Return a wrapped model's param groups, and register a holder for each of its parameters.
 
     Args:
         model: a model with units of FSDP1.
@@ -146,8 +146,8 @@ def groups_of(model: nn.Module, groups_of_whole: Callable[[nn.Module], list[Grou
     sources = sources_of(model)
     if any(source.flat._params is None for source in sources.values()):
         raise RuntimeError(
-            "FSDP1 has put parameters of different roles into one vector; wrap the model with "
-            "FullyShardedDataParallel(model, use_orig_params=True), or use FSDP2 "
+            "FSDP1 has merged parameters with different roles into one flat parameter; wrap the "
+            "model with FullyShardedDataParallel(model, use_orig_params=True), or use FSDP2 "
             "(torch.distributed.fsdp.fully_shard)"
         )
     with as_before(model, sources) as whole:

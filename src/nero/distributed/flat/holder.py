@@ -22,13 +22,13 @@ State = Mapping[str, Tensor]
 
 
 class Member(NamedTuple):
-    """A piece, and what it brings along from the whole parameter."""
+    """A piece, with the state and options carried over from the whole parameter."""
 
     piece: Piece
     state: State
     """The state of the whole parameter."""
     own: Mapping[str, Any]
-    """Options that are its own, and not those of its group."""
+    """Options that override its group's."""
 
 
 class FlatRange(Held):
@@ -53,7 +53,7 @@ class FlatRange(Held):
         """Whether checkpoints have its state per element, as FSDP1 gathers it."""
         self.spreads_radius = False
         self.is_new = is_new
-        """Whether no optimizer has seen the parameters whole, so that they are yet to be projected."""
+        """Whether no optimizer has seen the whole parameters, so they still need projecting."""
         self.pieces = [member.piece for member in members]
         self.own = [member.own for member in members]
         self.plan = plan
@@ -65,18 +65,18 @@ class FlatRange(Held):
         )
         """For whole neurons, and for parts of neurons, of all ranges that step together with this one."""
         self.calls: dict[Any, Any] = {}
-        """What `step_` knows of calls that begin with this range."""
+        """The plans cached by `step_` for calls that begin with this range."""
         super().__init__(param, self._as_one())
         # Others may have a gradient if this rank has none.
         self.neuron_mesh_dims = (plan.group,)
         self._parts: tuple[Any, Parts] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave nothing of it in a pickle: engines save the vectors that it hangs on."""
+        """Pickle as an empty object, because engines pickle the tensors that this is attached to."""
         return OrderedDict, ()
 
     def _as_one(self) -> Neurons:
-        """Return neurons that stand for all pieces, in what asks for the shape of state."""
+        """Return placeholder neurons for all pieces, for code that needs a state shape."""
         num = sum(place.num_neurons for place in self.state_places)
         is_elementwise = all(piece.neurons.is_elementwise for piece in self.pieces)
         role = self.pieces[0].neurons.role
@@ -84,11 +84,11 @@ class FlatRange(Held):
 
     @property
     def all_neurons(self) -> tuple[Neurons, ...]:
-        """The neurons of all parameters of the buffer, on whatever rank they lie."""
+        """The neurons of all parameters in the buffer, on any rank."""
         return tuple(piece.neurons for piece in self.pieces)
 
     def new_state_tensor(self, key: str, spec: StateSpec, hyper: Any) -> Tensor:
-        """Return a state tensor with what whole parameters had before they were flattened."""
+        """Return a state tensor initialized with the state from before flattening."""
         param = self.param.detach()
         self.spreads_radius = hyper.constraint.radius == "initial"
         is_known = any(key in old for old in self.carried)
@@ -125,7 +125,7 @@ class FlatRange(Held):
         return new
 
     def _carry(self, key: str, spec: StateSpec, hyper: Any) -> None:
-        """Work out a state tensor from whole parameters, one after the other; all ranks call this."""
+        """Compute a state tensor from one gathered parameter at a time; all ranks must call this."""
         assert spec.initial is not None
         for index, piece in enumerate(self.pieces):
             own = with_options(hyper, self.own[index], piece.neurons)

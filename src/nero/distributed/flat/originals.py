@@ -22,15 +22,15 @@ class Original(NamedTuple):
     position: int
     """Its position among the optimizer's parameters."""
     state: State
-    """What the optimizer knew of it before it was flattened."""
+    """Its optimizer state before it was flattened."""
 
     def piece(self, offset: int = 0, start: int = 0, stop: int = 0) -> Piece:
-        """Return what this rank holds of it; nothing by default."""
+        """Return this rank's piece of it; empty by default."""
         return Piece(self.name, self.shape, self.neurons, self.position, offset, start, stop)
 
 
 class Found(NamedTuple):
-    """What an engine says of one flat buffer: a piece of each original, and the process group."""
+    """An engine's description of one flat buffer: a piece of each original, and the process group."""
 
     originals: Sequence[Original]
     ranges: Ranges
@@ -38,4 +38,4 @@ class Found(NamedTuple):
 
 
 Engine = Callable[[Tensor, Sequence[Original]], Found | None]
-"""Finds what a buffer holds of some parameters; ``None`` if it is not this engine's buffer."""
+"""Locates parameters in a buffer; returns ``None`` if the buffer is not this engine's."""

@@ -13,7 +13,7 @@ from nero.distributed.flat.plan import Plan
 
 
 class Part(NamedTuple):
-    """A box as an update, still without this step's gradient."""
+    """A box as an update; `with_grad` adds the step's gradient."""
 
     update: Update
     first: int
@@ -21,9 +21,9 @@ class Part(NamedTuple):
     block: int | None = None
     """The index of its block among those that ranks share."""
     kept: tuple[slice, ...] = ()
-    """Which neurons of that block it has parts of."""
+    """The neurons of that block that it overlaps."""
     counts: bool = True
-    """Whether it has the first weights of its neurons, so that this rank counts those that are skipped."""
+    """Whether it has its neurons' first weights; only then does this rank count skipped neurons."""
 
     def with_grad(self, grad: Tensor, lr: float | Tensor) -> Update:
         """Return the update of this step."""
@@ -57,7 +57,7 @@ class Parts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a piece's state lies in that of its range."""
+    """The position of a piece's state within its range's state."""
 
     form: Form
     boxes: list[Box]
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     @property
     def num_neurons(self) -> int:
-        """How many numbers per neuron this rank keeps."""
+        """How many neurons this rank keeps state for."""
         return self.num_blocks * self.form.num_kept
 
     def slot_of(self, block: int) -> int:
@@ -107,9 +107,9 @@ def parts_of(
         state: its state.
         pieces: the parameters in it.
         places: where the state of each lies.
-        hypers: the options of each, as its neurons obey them.
+        hypers: the options that apply to the neurons of each.
         plan: the slots of shared blocks.
-        backend: of whole neurons.
+        backend: the backend for whole neurons.
     """
     parts = Parts([], [], [])
     for index, (piece, place, hyper) in enumerate(zip(pieces, places, hypers, strict=True)):

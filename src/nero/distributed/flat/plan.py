@@ -11,7 +11,7 @@ _ADVICE = "keep the engine's own layout of flat buffers, or use FSDP2 (torch.dis
 
 
 class Plan(NamedTuple):
-    """Where the ranks of a process group put the sums of the neurons that they share."""
+    """The slots in which a process group's ranks reduce the sums of shared neurons."""
 
     group: Any
     """The process group."""
@@ -24,11 +24,11 @@ class Plan(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """What one flat buffer of this rank holds, as the engine says."""
+    """The parameter pieces in one of this rank's flat buffers, according to the engine."""
 
     pieces: Sequence[Piece]
     problem: str = ""
-    """Why this cannot be right, if it cannot."""
+    """An error message if the engine's map is wrong, else an empty string."""
 
 
 def agree(buffers: Sequence[Ranges], group: Any, *, may_lack_gradients: bool = False) -> list[Plan]:
@@ -84,6 +84,6 @@ def _check_tiling(piece: Piece, ranges: Sequence[tuple[int, int]]) -> None:
         reached = stop
     if reached != piece.numel:
         raise RuntimeError(
-            f"{piece.name} has {piece.numel} elements, but the ranks' ranges {ranges} do not tile it: "
-            f"some are held by no rank, or by two; {_ADVICE}"
+            f"{piece.name} has {piece.numel} elements, but the ranks' ranges {ranges} do not cover it "
+            f"exactly once; {_ADVICE}"
         )

@@ -1,7 +1,7 @@
 """The state of a range in checkpoints of FSDP1: one number per element.
 
-``FSDP.optim_state_dict`` gathers what has the shape of the range and gives it the shape of the parameter.
-So numbers per neuron are written once for each weight of the neuron, and read back from any of them.
+``FSDP.optim_state_dict`` gathers tensors shaped like the range and reshapes them like the parameter. So
+per-neuron state is repeated for each of the neuron's weights, and read back from any one of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def spread(held: FlatRange, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def collapsed(
     held: FlatRange, saved: Mapping[str, Any], fresh: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Return saved state as this range keeps it, the opposite of `spread`."""
+    """Convert saved state back to this range's format: the inverse of `spread`."""
     state: dict[str, Any] = {}
     for key, value in saved.items():
         if key not in fresh:

@@ -51,7 +51,7 @@ class _Batch(NamedTuple):
 
 
 class _Call:
-    """All that is known of a step of certain ranges before it happens; made once."""
+    """The plan of a step over certain ranges, computed once and reused."""
 
     def __init__(self, updates: Sequence[Update], parts: Sequence[Parts]) -> None:
         plans = [update.flat.plan for update in updates]
@@ -146,7 +146,7 @@ class _Call:
     def _reduced(
         self, updates: Sequence[Update], ready: Sequence[Sequence[Update]]
     ) -> tuple[Tensor, Tensor]:
-        """Add up the sums over ranks; raise if a gradient is not finite and that is to raise."""
+        """All-reduce the sums; raise if a gradient is not finite and ``nonfinite="raise"``."""
         sizes = [_NUM_SUMS * self.num_slots, self.num_counts, self.num_ranks]
         buffer = torch.zeros(sum(sizes), dtype=self.dtype, device=self.device)
         flat, counts, flags = buffer.split(sizes)
@@ -186,7 +186,7 @@ class _Call:
         return sums, counts
 
     def _active(self, updates: Sequence[Update], counts: Tensor) -> list[bool]:
-        """Whether any rank has a gradient of each range, as far as they share neurons."""
+        """Return, for each range, whether any rank that shares its neurons has a gradient."""
         has = counts.tolist()
         return [
             update.has_grad

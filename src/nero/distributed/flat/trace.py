@@ -1,4 +1,4 @@
-"""Ask engines what a flat vector holds."""
+"""Find out which parameters a flat buffer contains."""
 
 from collections.abc import Sequence
 
@@ -11,20 +11,20 @@ from nero.distributed.flat.zero import zero
 from nero.distributed.flat.zero3 import zero3
 
 ENGINES: tuple[Engine, ...] = (zero3, zero)
-"""Those that take over an optimizer built on whole parameters."""
+"""Engines that take over an optimizer built on whole parameters."""
 
 
 def trace(
     vector: Tensor, originals: Sequence[Original], *, has_values: bool = True
 ) -> FlatRange | None:
-    """Return the holder of a flat vector, or ``None`` if no engine that we know has made it.
+    """Return a `FlatRange` for a flat buffer, or ``None`` if no supported engine made it.
 
-    All ranks of the vector's process group call this.
+    All ranks of the buffer's process group must call this.
 
     Args:
-        vector: a param group's flat vector, which replaced its parameters.
+        vector: a param group's flat buffer, which replaced its parameters.
         originals: these parameters.
-        has_values: whether both have the same values, to be compared.
+        has_values: whether buffer and parameters should have equal values, which are then compared.
     """
     for engine in ENGINES:
         found = engine(vector, originals)

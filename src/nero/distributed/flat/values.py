@@ -1,4 +1,4 @@
-"""Check that a buffer holds what the engine's map says."""
+"""Check a buffer's contents against the engine's own map."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from nero.distributed.flat.boxes import Piece
 
 
 def problem_of(piece: Piece, flat: Tensor, values: Tensor) -> str:
-    """Return why a buffer cannot hold this piece: its values are not the parameter's; else nothing.
+    """Return an error message if the buffer's values are not the parameter's, else an empty string.
 
     Args:
         piece: what the engine says this rank holds.
@@ -20,7 +20,7 @@ def problem_of(piece: Piece, flat: Tensor, values: Tensor) -> str:
         if torch.equal(held, values) or torch.equal(held.nan_to_num(), values.nan_to_num()):
             return ""
     return (
-        f"DeepSpeed's flat buffer does not hold {piece.name} where DeepSpeed's own map says. Set "
-        "round_robin_gradients to false, which breaks the map; pass an optimizer to deepspeed.initialize "
-        "only once; and load weights before it, or with engine.load_checkpoint"
+        f"{piece.name} is not where DeepSpeed's own map places it in its flat buffer. Set "
+        "round_robin_gradients to false, because true makes the map wrong; pass an optimizer to "
+        "deepspeed.initialize only once; load weights before that call, or with engine.load_checkpoint"
     )

@@ -15,7 +15,7 @@ from nero.distributed.flat.values import problem_of
 
 
 def zero(flat: Tensor, originals: Sequence[Original]) -> Found | None:
-    """Find what a buffer of ZeRO-1, ZeRO-2 or BF16_Optimizer holds."""
+    """Find the parameter pieces in a ZeRO-1, ZeRO-2 or BF16_Optimizer buffer."""
     params: list[Any] = [original.param for original in originals]
     trained = [(o, p) for o, p in zip(originals, params, strict=True) if hasattr(p, "_hp_mapping")]
     if not trained:
@@ -23,7 +23,7 @@ def zero(flat: Tensor, originals: Sequence[Original]) -> Found | None:
     pieces, problem = [], ""
     for original, param in trained:
         link = param._hp_mapping
-        if link is None:  # this rank has nothing of it
+        if link is None:  # no part of it is on this rank
             pieces.append(original.piece())
             continue
         start, num = link.lp_fragment_address.start, link.lp_fragment_address.numel

@@ -12,7 +12,7 @@ from nero.distributed.flat.values import problem_of
 
 
 def zero3(flat: Tensor, originals: Sequence[Original]) -> Found | None:
-    """Find what a buffer of ZeRO-3 holds."""
+    """Find the parameter pieces in a ZeRO-3 buffer."""
     members, pieces, problem, group = [], [], "", None
     for original in originals:
         param: Any = original.param

@@ -36,7 +36,7 @@ _ADVICE = {
     "ordered collections": "put the parameters into a list",
     "should be an iterable of Tensors": "put a single parameter into a list",
     "param_group must be a dict": "give each group as {'params': [...], 'lr': ...}",
-    "in more than one parameter group": "keep each parameter in exactly one group",
+    "in more than one parameter group": "put each parameter into exactly one group",
     "with/without names": "pass every parameter as a (name, parameter) pair, or none of them",
 }
 """A part of torch's message, and what to do about it."""

@@ -47,7 +47,7 @@ def _check_params(params: Any) -> None:
         )
     if isinstance(params, Mapping):
         raise TypeError(
-            "params is a single mapping: put a param group into a list, and pass a model as it is"
+            "params is a single mapping: put a param group into a list, and pass the model itself"
         )
     if isinstance(params, str) or not isinstance(params, Iterable):
         raise TypeError(

@@ -24,14 +24,14 @@ class Turning(Rule):
     sums_over = "neuron"
     hints: ClassVar = {
         "betas": "pass betas[0] as momentum= and betas[1] as beta=",
-        "eps": "Nero never divides by zero, so it needs no eps; remove it",
+        "eps": "Nero never divides by zero, so leave it out",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
         "total_steps": "it is called num_steps=",
         "num_steps": "it is for the whole optimizer; give it to the optimizer itself",
-        "amsgrad": "Nero has no such option; remove it",
-        "nesterov": "momentum= is already Nesterov-style; remove it",
-        "dampening": "Nero has no such option; remove it",
+        "amsgrad": "Nero has no such option; leave it out",
+        "nesterov": "leave it out and pass momentum=, which is already Nesterov-style",
+        "dampening": "Nero has no such option; leave it out",
     }
     missing: ClassVar = {"norm": "rms"}
 

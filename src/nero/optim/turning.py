@@ -24,7 +24,7 @@ class Turning(Rule):
     sums_over = "neuron"
     hints: ClassVar = {
         "betas": "pass betas[0] as momentum= and betas[1] as beta=",
-        "eps": "Nero never divides by zero, so leave it out",
+        "eps": "Nero never divides by zero; leave it out",
         "capturable": "leave it out: a step can be captured, with lr= a tensor on the GPU",
         "learning_rate": "it is called lr=",
         "total_steps": "it is called num_steps=",

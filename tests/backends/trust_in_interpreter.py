@@ -240,7 +240,7 @@ class TestTrusted:
 
     def test_not_while_a_graph_is_captured(self, monkeypatch):
         monkeypatch.setattr(trust, "is_capturing", lambda device: True)
-        with pytest.raises(RuntimeError, match="step once before the capture"):
+        with pytest.raises(RuntimeError, match="Step once before the capture"):
             trained()
 
 
@@ -295,7 +295,7 @@ def assert_falls_back(told, **options):
     assert told in mine[0]
     assert "nero doctor" in mine[0]
     assert same(ours, trained(2, **{**options, "fused": False}))
-    with pytest.raises(RuntimeError, match="fused=True, but the self-test"):
+    with pytest.raises(RuntimeError, match="fused=True, but the Triton kernel failed its self-test"):
         trained(1, **options, fused=True)
 
 

@@ -71,5 +71,5 @@ def test_only_blocks_that_a_cut_falls_into_are_shared():
     "parts", [[(3, 0, 10), (3, 11, 20)], [(3, 0, 12), (3, 10, 20)], [(3, 0, 10)], []]
 )
 def test_ranges_that_do_not_tile_a_parameter_are_refused(parts):
-    with pytest.raises(RuntimeError, match=r"`weight` has 20 elements, but .* do not tile it"):
+    with pytest.raises(RuntimeError, match=r"`weight` has 20 elements, but .* do not cover it"):
         _plan([piece(0, 10)], parts)

@@ -131,7 +131,7 @@ WRONG_USES = [
     ("nero.jax.nero(maximize='no')", "maximize must be True or False"),
     ("nero.jax.nero(constraint='sphere')", "constraint must be .* not 'sphere'"),
     ("nero.jax.nero(preset='adam')", "preset must be one of .* not 'adam'"),
-    ("nero.jax.nero(preset='polar')", "polar directions, which nero.jax does not have yet"),
+    ("nero.jax.nero(preset='polar')", "polar directions, which nero.jax does not support yet"),
     ("nero.jax.nero(learning_rate=0.1)", "learning_rate"),
     ("nero.jax.nero(preset='rows').init(params)",
      r"no output layer is known.*beta=0.95.*outputs=\['Dense_0/kernel'\]"),

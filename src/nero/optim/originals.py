@@ -42,6 +42,8 @@ class Originals(SeenShapes):
 
     def forget_others(self, groups: Iterable[Group]) -> None:
         """Forget all groups but these, so that the parameters of removed groups can be freed."""
+        if self._kept:  # engines that flatten parameters leave out groups for a while
+            return
         kept = {id(group) for group in groups}
         self._members = {key: members for key, members in self._members.items() if key in kept}
 

@@ -13,6 +13,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
+from torch import nn
 
 import nero
 
@@ -43,6 +44,17 @@ def test_all_distributions_have_the_version_of_nero():
 
 def test_the_changelog_has_notes_of_this_version():
     assert f"\n## [{nero.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_changelog_quotes_errors_as_they_are():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    (quoted,) = re.findall(r"^```text\n>>> (.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for example in quoted.split(">>> "):
+        call, _, error = example.partition("\n")
+        with pytest.raises((TypeError, ValueError)) as raised:
+            eval(call, {"Nero": nero.Nero, "model": nn.Sequential(nn.Linear(4, 3))})
+        shown = f"{type(raised.value).__name__}: {raised.value}"
+        assert " ".join(error.split()) == shown
 
 
 def test_building_again_gives_the_same_bytes(built, tmp_path: Path):

@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_says_what_to_remove(
         path.write_bytes(damaged)
         ended = call(*words)
         ended.assert_refused(str(path.relative_to(tmp_path)), codes=[2])
-        assert "remove it to begin the run again" in ended.message
+        assert "remove it to start the run over" in ended.message
         assert path.with_name("records.jsonl").read_bytes() == records
     path.unlink()
     assert call(*words).code == 0

@@ -52,7 +52,7 @@ def test_a_download_that_was_cut_short_is_fetched_again(served: Path, tmp_path: 
 
 def test_another_file_than_the_published_one_is_refused(served: Path, tmp_path: Path) -> None:
     served.write_bytes(gzip.compress(b"something else"))
-    with pytest.raises(DataError, match=r"another text\.txt than the published one"):
+    with pytest.raises(DataError, match=r"does not have the expected text\.txt"):
         files.folder("text", tmp_path)
     assert not (tmp_path / "text" / "text.txt").exists()
 

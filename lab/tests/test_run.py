@@ -339,10 +339,10 @@ def test_another_configuration_under_one_name_is_refused(data_dir: Path, tmp_pat
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "mnist"}, "no task is called 'mnist'; there are: .*mnist-reparam"),
-        ({"task": "mnist-deep", "optimizer": "adan"}, "no optimizer is called 'adan'"),
-        ({"task": "mnist-deep", "scale": "huge"}, "no scale is called 'huge'"),
-        ({"task": "mnist-deep", "options": {"depth": 3}}, "no option is called 'depth'"),
+        ({"task": "mnist"}, "unknown task 'mnist'; choose from: .*mnist-reparam"),
+        ({"task": "mnist-deep", "optimizer": "adan"}, "unknown optimizer 'adan'"),
+        ({"task": "mnist-deep", "scale": "huge"}, "unknown scale 'huge'"),
+        ({"task": "mnist-deep", "options": {"depth": 3}}, "unknown option 'depth'"),
         ({"task": "mnist-deep", "epochs": 0}, "at least one epoch, not 0"),
         ({"task": "mnist-deep", "lr": -0.1}, "not negative, not -0.1"),
         ({"task": "mnist-deep", "seed": 2**32}, "between 0 and 4294967295"),

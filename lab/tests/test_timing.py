@@ -45,7 +45,7 @@ def test_a_busy_machine_is_refused(data_dir: Path, tmp_path: Path) -> None:
         busy.kill()
         busy.wait()
     assert ended.returncode == 2
-    assert "of this machine meanwhile; time again when it is idle" in ended.stderr
+    assert "of the CPU during timing; repeat it on an idle machine" in ended.stderr
     assert not list(tmp_path.rglob("*times.json"))
 
 

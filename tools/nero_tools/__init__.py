@@ -1,4 +1,4 @@
-"""What measures, plans and explains an optimizer, next to Nero and not in it.
+"""Tools to benchmark, plan and analyse optimizers, in a package separate from Nero.
 
     nero bench     time a step against torch's optimizers
     nero plan      count memory and communication on simulated ranks

@@ -1,4 +1,4 @@
-"""What the commands read from a command line, beyond what `nero.cli.arguments` reads."""
+"""Command-line arguments shared by the tools, in addition to `nero.cli.arguments`."""
 
 import argparse
 import math

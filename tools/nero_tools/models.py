@@ -1,4 +1,4 @@
-"""Models to step: what counts is the shapes of their parameters, and that their layouts are found.
+"""Models for benchmarks and plans: only their parameter shapes and layouts matter.
 
 Only `GPT` has a forward pass, because only it is trained (``bench/training_share.py``). A ``tp_plan``
 says where tensor parallelism cuts the layers: by outputs (columns) or by inputs (rows).
@@ -66,7 +66,7 @@ class GPT(nn.Module):
         return logits
 
     def tp_plan(self) -> dict[str, str]:
-        """Return the cuts of Megatron; the head is tied to the embedding."""
+        """Return Megatron's tensor-parallel plan; the head is tied to the embedding."""
         names = {"qkv": COLUMN, "out": ROW, "up": COLUMN, "down": ROW}
         return {"tokens": ROW, **{f"blocks.*.{name}": kind for name, kind in names.items()}}
 
@@ -109,7 +109,7 @@ class Llama(nn.Module):
         self.head = _linear(width, vocabulary)
 
     def tp_plan(self) -> dict[str, str]:
-        """Return how tensor parallelism cuts the layers; every rank has all of the router."""
+        """Return the tensor-parallel plan; the router is replicated."""
         inner = "feed_forward.experts.*" if self.num_experts else "feed_forward"
         names = {"q": COLUMN, "k": COLUMN, "v": COLUMN, "o": ROW}
         names |= {f"{inner}.gate": COLUMN, f"{inner}.up": COLUMN, f"{inner}.down": ROW}

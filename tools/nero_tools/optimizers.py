@@ -1,4 +1,4 @@
-"""What `bench` and `plan` need of any optimizer."""
+"""Helpers for `bench` and `plan` that work with any optimizer."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias

@@ -82,7 +82,7 @@ REFUSED = [
     ("plan --model wrong:scalar --mesh fsdp=2", "scalar"),
     ("plan --model wrong:no_copy --mesh fsdp=2", "cannot be copied"),
     ("plan --model wrong:net --optimizers adamw --plot x.bogus", "cannot write the picture"),
-    ("bench --device cuda", "torch sees no CUDA device"),
+    ("bench --device cuda", "torch finds no CUDA device"),
     (
         "speedrun --baseline wrong.py --output x.py",
         "not the baseline that the command knows: .* give it",

@@ -55,14 +55,17 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--lrs",
         type=_numbers,
         metavar="LR,...",
-        help="rates for each (default: each optimizer's own grid)",
+        help="learning rates to try (default: each optimizer's own grid)",
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
         "--widen",
         type=int,
         metavar="N",
-        help="how far the longest grid may grow if its best rate is an end (default: 4, or 0 with --lrs)",
+        help=(
+            "add up to N learning rates while the best one is at an end of the grid (default: 4, or "
+            "0 with --lrs)"
+        ),
     )
     parser.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
     parser.add_argument("--address", help="of a Ray cluster (default: one is started here)")
@@ -81,22 +84,26 @@ def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
         "--only",
         type=_names,
         metavar="NAME,...",
-        help="comparisons whose names begin so, such as today or table-1/cgan (default: all, in order)",
+        help=(
+            "comparisons whose names start with one of these, such as today or table-1/cgan (default: all)"
+        ),
     )
     parser.add_argument(
         "--minutes",
         type=float,
         metavar="N",
-        help="begin no run later than this (default: no limit)",
+        help="start no new run after this many minutes (default: no limit)",
     )
     parser.add_argument(
-        "--list", action="store_true", help="print how many runs each comparison has, and make none"
+        "--list", action="store_true", help="print the number of runs in each comparison, and exit"
     )
     parser.add_argument(
         "--results",
         type=_folder,
         metavar="FOLDER",
-        help="of collected runs, which count as done (default: only those in --runs-dir do)",
+        help=(
+            "folder of collected runs, which also count as done (default: only runs in --runs-dir)"
+        ),
     )
     _add_run_dirs(parser)
 
@@ -117,7 +124,7 @@ def _add_time_options(parser: argparse.ArgumentParser) -> None:
         "--max-load",
         type=float,
         metavar="SHARE",
-        help="of the machine that other processes may take meanwhile (default: 0.05)",
+        help="largest share of the CPU that other processes may use while timing (default: 0.05)",
     )
     _add_dirs(parser)
 
@@ -141,13 +148,16 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
             name, type=_folder, default=default, help=f"{what} (default: %(default)s)"
         )
     parser.add_argument(
-        "--scale", help="paper, cpu or smoke (default: that with most optimizers, for each task)"
+        "--scale",
+        help=("paper, cpu or smoke (default: for each task, the scale with the most optimizers)"),
     )
     parser.add_argument(
         "--tasks",
         type=_names,
         metavar="NAME,...",
-        help="report on these alone; package.module:TASK for one of your own (default: those of the lab)",
+        help=(
+            "report only on these tasks; package.module:TASK for your own (default: all tasks of the lab)"
+        ),
     )
     parser.add_argument(
         "--no-paper", action="store_true", help="leave out the claims and numbers of the paper"
@@ -163,7 +173,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--epochs", type=int, help="number of epochs (default: the recipe's)")
     parser.add_argument(
         "--set",
         type=_option,
@@ -228,14 +238,17 @@ def _numbers(text: str) -> list[float]:
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "list": ("the tasks, or the data, sizes, times and rates of one", _add_list_options),
+    "list": (
+        "list all tasks, or show the data, sizes, times and learning rates of one",
+        _add_list_options,
+    ),
     "run": ("one run; resumes if it was interrupted", _add_run_options),
     "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
     "protocol": (
-        "the runs that the evidence consists of, one by one; resumes",
+        "make all runs of the protocol, one by one; resumes if interrupted",
         _add_protocol_options,
     ),
-    "time": ("what a step costs, optimizer by optimizer in turns", _add_time_options),
+    "time": ("time a step of each optimizer, interleaved", _add_time_options),
     "collect": ("add finished runs to one file per task and scale", _add_collect_options),
     "report": ("figures and tables from records", _add_report_options),
 }

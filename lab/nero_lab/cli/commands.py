@@ -14,7 +14,7 @@ _NEEDS = "packages are not installed: pip install nero-lab (missing: {})"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``nero-lab`` command and return its exit code.
 
-    0: done. 1: a run failed. 2: what was asked for cannot be done. 130: interrupted from the keyboard.
+    0: done. 1: a run failed. 2: the request is invalid. 130: interrupted with Ctrl-C.
     """
     args = parse(argv)
     try:
@@ -113,7 +113,7 @@ def _time(args: argparse.Namespace) -> int:
     path = write_times(times, args.runs_dir)
     for optimizer, (low, median, high) in times["seconds"].items():
         print(
-            f"{optimizer}: {1e3 * median:.1f} ms a step (quartiles {1e3 * low:.1f} to {1e3 * high:.1f})"
+            f"{optimizer}: {1e3 * median:.1f} ms per step (quartiles {1e3 * low:.1f} to {1e3 * high:.1f})"
         )
     print(f"wrote {path}")
     return 0

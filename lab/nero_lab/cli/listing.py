@@ -16,7 +16,9 @@ def print_tasks() -> None:
         shown = f"{task.title}; {task.figure}"
         console.print(f"[bold]{task.name:{width}}[/bold]  {shown}", soft_wrap=True)
     console.print(f"\noptimizers: {', '.join(OPTIMIZERS)}", soft_wrap=True)
-    console.print("nero-lab list TASK tells the rest: data, sizes, times, rates", soft_wrap=True)
+    console.print(
+        "for a task's data, sizes, times and learning rates: nero-lab list TASK", soft_wrap=True
+    )
 
 
 def print_task(task: Task) -> None:

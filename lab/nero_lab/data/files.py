@@ -55,7 +55,7 @@ def folder(name: str, data_dir: Path) -> Path:
         data_dir: the folder of all data sets.
 
     Raises:
-        DataError: if a file is neither there nor to be had, or is not the published one.
+        DataError: if a file is missing and cannot be downloaded, or has the wrong checksum.
     """
     data_set = DATA_SETS[name]
     target = data_dir / data_set.folder
@@ -78,7 +78,7 @@ def folder(name: str, data_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def _made(target: Path, downloads: Path) -> Iterator[Path]:
-    """Make two folders, yield the lock of the first, and leave no trace if the data is not to be had."""
+    """Make two folders and yield the lock of the first; remove both if the data cannot be downloaded."""
     lock = target / "lock"
     wanted = {lock, downloads, *downloads.parents, target, *target.parents}
     new = [path for path in wanted if not path.exists()]
@@ -114,7 +114,7 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
         fetched.unlink()
         partial.unlink()
         raise DataError(
-            f"{file.url} has another {path.name} than the published one of {name}: its SHA-256 is {found}, "
+            f"{file.url} does not have the expected {path.name} of {name}: its SHA-256 is {found}, "
             f"expected {file.sha256}"
         )
     partial.replace(path)

@@ -1,11 +1,11 @@
-"""Errors that a user can put right: the command prints their message, and no traceback."""
+"""Errors that the user can fix: the command prints the message without a traceback."""
 
 import traceback
 from pathlib import Path
 
 
 class ConfigError(ValueError):
-    """A run was asked for that cannot be."""
+    """The requested run is invalid."""
 
 
 class DataError(RuntimeError):

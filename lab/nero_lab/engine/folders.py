@@ -23,4 +23,6 @@ def check_can_be_made(folder: Path, *, option: str) -> None:
     if not there.is_dir():
         raise ConfigError(f"{option} {folder} cannot be a folder: {there} is a file")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"{option} {folder} cannot be written to: {there} is not yours to change")
+        raise ConfigError(
+            f"{option} {folder} cannot be written to: you have no write permission for {there}"
+        )

@@ -34,11 +34,11 @@ class DivergedError(ArithmeticError):
 
 
 class StoppedError(Exception):
-    """A rule of the caller ended the run before its last epoch."""
+    """The caller's stopping rule ended the run early."""
 
 
 Stop = Callable[[int, Mapping[str, float]], str | None]
-"""Says why a run is to end, if it is, from the number of epochs done and the scores of the last."""
+"""Returns why a run should stop, or None, given the number of finished epochs and the latest scores."""
 
 
 class Loop:
@@ -50,7 +50,7 @@ class Loop:
         setting: recipe, seed, device and rank.
         checkpoint_path: where the state of the run is kept, if it is.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch too.
-        stop: asked after every epoch but the last, whether the run is to end.
+        stop: a stopping rule, called after every epoch except the last.
     """
 
     def __init__(
@@ -119,8 +119,7 @@ class Loop:
             return self._restore(state)
         except Exception as error:
             raise ConfigError(
-                f"{path} does not fit this run ({in_one_line(error)}); remove it to begin "
-                "the run again"
+                f"{path} does not match this run ({in_one_line(error)}); remove it to start the run over"
             ) from error
 
     def _restore(self, state: dict[str, Any]) -> int:
@@ -200,7 +199,7 @@ class Loop:
             return self.experiment.advance(batch, self._take)
 
     def _take(self, player: str, loss: Tensor) -> None:
-        """Let one player step down its loss."""
+        """Update one player from its loss."""
         for optimizer in self.optimizers[player]:
             optimizer.zero_grad()
         # Only forward passes are to run in low precision.
@@ -267,7 +266,7 @@ class Loop:
 
     @contextlib.contextmanager
     def _averaged_weights(self) -> Iterator[None]:
-        """Switch optimizers that train one set of weights and mean another to the latter."""
+        """Switch optimizers with separate evaluation weights, such as schedule-free ones, to those."""
         for optimizer in self._switching():
             optimizer.eval()
         yield

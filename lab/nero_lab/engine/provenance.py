@@ -1,4 +1,4 @@
-"""What a record says of its origin: versions, commit, hardware."""
+"""A record's provenance: versions, commit and hardware."""
 
 import os
 import resource

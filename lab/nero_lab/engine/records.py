@@ -98,7 +98,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its file tells it."""
+    """A run, as read from its record file."""
 
     config: dict[str, Any]
     steps: list[dict[str, Any]]
@@ -135,7 +135,7 @@ class RunRecord:
 
 
 def changes_in_words(config: Mapping[str, Any]) -> str:
-    """Say how the recipe of a run was changed: variant, options and epochs; what is equal is compared.
+    """Describe how a run's recipe was changed: variant, options and epochs; equal ones are compared.
 
     Example:
         >>> changes_in_words({"variant": "long", "options": {"width": 64}, "epochs": None})

@@ -27,10 +27,10 @@ PAPER_GRIDS = dict.fromkeys(("nero", "sgd", "adam", "lamb"), PAPER_GRID)
 """The same for each optimizer of its Table 1."""
 
 FINE_GRID = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
-"""Those of its ablations."""
+"""The learning rates of the paper's ablations."""
 
 NOT_IN_PAPER = "not in the paper"
-"""What stands for a figure of the paper in tasks that have none."""
+"""The figure reference of tasks that are not in the paper."""
 
 Take = Callable[[str, Tensor], None]
 """``take(player, loss)``: back-propagate and let the optimizers of one player step."""
@@ -61,7 +61,7 @@ class Recipe:
     """The budget of a run: how long, in what batches, at what rate, and how large.
 
     Args:
-        epochs: length of the run; an epoch is what the experiment says it is.
+        epochs: length of the run; each experiment defines its own epoch.
         batch_size: examples per step, over all ranks.
         schedule: factor on the learning rate, set at every step.
         clip_norm: largest norm of the gradient of a player, if any; or that of some optimizers, by name.
@@ -187,7 +187,7 @@ class Experiment(ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Take back what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
 
 
 def unwrapped(player: nn.Module) -> nn.Module:

@@ -118,7 +118,7 @@ class ConditionalGAN(Experiment):
 
 
 def hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:
-    """Return the discriminator's loss: real scores want to be above 1, fake ones below -1.
+    """Return the discriminator's loss: it pushes real scores above 1 and fake ones below -1.
 
     Example:
         >>> hinge(torch.tensor([2.0, 0.0]), torch.tensor([-2.0, 0.0]))

@@ -20,7 +20,7 @@ INCEPTION_WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
 
 
 def frechet(features: nn.Module, real: Tensor) -> "FrechetInceptionDistance":
-    """Return a metric that measures from real images; ``update(fakes, real=False)`` it.
+    """Return a metric that holds the real images; call ``update(fakes, real=False)`` on it.
 
     Args:
         features: maps images to (images, num_features), and has the attribute ``num_features``.

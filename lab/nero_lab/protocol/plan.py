@@ -17,7 +17,7 @@ class Entrant:
     Args:
         optimizer: its name.
         lrs: the learning rates that are run with the first seed, from small to large.
-        default: the rate that is scored whatever the others give; None if the best one is.
+        default: the learning rate to score regardless of the others; None to score the best one.
     """
 
     optimizer: str
@@ -34,7 +34,7 @@ class Comparison:
         task: name of a task.
         entrants: who is compared.
         variant: of the task.
-        num_seeds: that the scored rate of each is run with.
+        num_seeds: number of seeds at each optimizer's scored learning rate.
     """
 
     key: str

@@ -107,7 +107,7 @@ def _selected(only: Sequence[str] | None, scale: str) -> list[Comparison]:
     found = [c for c in PLAN if only is None or any(c.key.startswith(name) for name in only)]
     if not found:
         keys = ", ".join(comparison.key for comparison in PLAN)
-        raise ConfigError(f"no comparison is called {', '.join(only or ())}; there are: {keys}")
+        raise ConfigError(f"unknown comparison {', '.join(only or ())}; choose from: {keys}")
     lacking = {c.task for c in found if scale not in TASKS[c.task].recipes}
     if lacking:
         raise ConfigError(f"there is no scale {scale!r} of {', '.join(sorted(lacking))}")

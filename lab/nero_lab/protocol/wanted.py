@@ -22,7 +22,7 @@ class Wanted:
 
 
 def wanted(comparison: Comparison, scale: str, find: Find) -> Iterator[Wanted]:
-    """Yield the runs of a comparison that can be named by now, in the order in which they are made.
+    """Yield the comparison's runs that are already determined, in the order in which to make them.
 
     Rates come first, those beyond an end of them as soon as the best one is that end, and the other seeds
     once every optimizer has its rate.
@@ -55,7 +55,7 @@ def too_far_behind(
 ) -> Callable[[int, Mapping[str, float]], str | None]:
     """Return the rule that stops a run at half time: how long it is, and the best of its other rates.
 
-    A score below zero has no share of it to be behind, so there the rule stops nothing.
+    The rule ignores scores of zero or less, for which a relative gap is meaningless.
     """
     metric, num_epochs = config.task_spec.metric, config.recipe.epochs
     half = -(-num_epochs // 2)

@@ -50,7 +50,7 @@ def read_comments(
         if name == "verdict":
             known = ["intro", "modern", *claims]
         elif name not in tasks:
-            raise ConfigError(f"{path}: there is no task {name!r}; there are: {', '.join(tasks)}")
+            raise ConfigError(f"{path}: unknown task {name!r}; choose from: {', '.join(tasks)}")
         for entry, remark in section.items() if isinstance(section, dict) else [(section, None)]:
             if entry not in known:
                 raise ConfigError(

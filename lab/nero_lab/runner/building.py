@@ -32,11 +32,11 @@ def build(config: RunConfig, setting: Setting) -> tuple[Experiment, dict[str, li
 
 
 def check_divides(batch_size: int, world_size: int) -> None:
-    """Refuse parts of unequal size: ranks average their gradients as if all had as many examples."""
+    """Raise if ranks would get unequal numbers of examples, since their gradients are averaged equally."""
     if batch_size % world_size:
         raise ConfigError(
-            f"a batch of {batch_size} examples cannot be shared equally by {world_size} ranks; start as "
-            f"many as divide {batch_size}"
+            f"a batch of {batch_size} examples cannot be shared equally by {world_size} ranks; use a "
+            f"number of ranks that divides {batch_size}"
         )
 
 

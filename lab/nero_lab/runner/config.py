@@ -130,4 +130,4 @@ def _warmup_only(schedule: Schedule) -> Schedule:
 
 def _check(what: str, name: str, known: Mapping[str, Any]) -> None:
     if name not in known:
-        raise ConfigError(f"no {what} is called {name!r}; there are: {', '.join(known) or 'none'}")
+        raise ConfigError(f"unknown {what} {name!r}; choose from: {', '.join(known) or 'none'}")

@@ -89,7 +89,7 @@ def _run(
     progress: Progress | None,
     stop: Stop | None,
 ) -> None:
-    # Before there is a folder: what the user must put right leaves none behind.
+    # Before the folder is created, so that a user error leaves nothing behind.
     loop = _build(config, setting, path, dirs, stop)
     with _locked(path.parent, setting.rank):
         if _is_done(config, dirs, setting):  # by another process, which held the lock until now
@@ -106,7 +106,7 @@ def _run(
 def _build(
     config: RunConfig, setting: Setting, path: Path, dirs: RunDirs, stop: Stop | None
 ) -> Loop:
-    """Set up a run, and record why that failed if the user cannot put it right by other words."""
+    """Set up a run; record the failure unless it is a user error."""
     try:
         experiment, optimizers = build(config, setting)
     except (ConfigError, DataError):

@@ -43,9 +43,7 @@ def check_option(name: str, value: Any, task: Task) -> Any:
     if name in known:
         check_kind(name, value, task)
     elif name not in SETTINGS:
-        raise ConfigError(
-            f"no option is called {name!r}; there are: {', '.join([*known, *SETTINGS])}"
-        )
+        raise ConfigError(f"unknown option {name!r}; choose from: {', '.join([*known, *SETTINGS])}")
     elif name == "schedule":
         return repr(parse_schedule(str(value))).replace(" ", "")
     elif name == "precision" and value not in ("float32", "bfloat16"):

@@ -1,4 +1,4 @@
-"""What a step costs: optimizers take turns on one task, on a machine that does nothing else."""
+"""Time optimizer steps: optimizers take turns on one task, on an otherwise idle machine."""
 
 import json
 import math
@@ -57,7 +57,7 @@ def time_steps(
     load = _load_of_others(before, _busy())
     if load > (IDLE if max_load is None else max_load):
         raise ConfigError(
-            f"other processes took {load:.0%} of this machine meanwhile; time again when it is idle"
+            f"other processes used {load:.0%} of the CPU during timing; repeat it on an idle machine"
         )
     first = configs[0]
     return {
@@ -105,7 +105,7 @@ def _loop(config: RunConfig, data_dir: Path, device: torch.device) -> Loop:
 def _check_finite(optimizer: str, seen: Sums) -> None:
     if any(not math.isfinite(float(total)) for total, _ in seen.values()):
         raise ConfigError(
-            f"{optimizer} diverged while it was timed; time it without, or on another task"
+            f"{optimizer} diverged while it was timed; leave it out, or time another task"
         )
 
 
@@ -114,7 +114,7 @@ def _quartiles(seconds: Sequence[float]) -> list[float]:
 
 
 def _busy() -> tuple[float, float, float]:
-    """Return the time now, that in which all cores were busy, and that in which we kept them so."""
+    """Return wall time, total busy CPU time, and this process's CPU time."""
     times, this = psutil.cpu_times(), psutil.Process()
     idle = times.idle + getattr(times, "iowait", 0.0)
     own = [process.cpu_times() for process in (this, *this.children(recursive=True))]

@@ -87,7 +87,10 @@ def print_table(found: Sequence[Found]) -> None:
     console.print(table)
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{optimizer} {count}" for optimizer, count in counts.items())
-        console.print(f"Not all were tuned over as many rates: {said}.", highlight=False)
+        console.print(
+            f"Optimizers were tuned over different numbers of learning rates: {said}.",
+            highlight=False,
+        )
 
 
 def _mark(row: Row, chosen: Row | None, tried: Sequence[Row]) -> str:

@@ -49,7 +49,7 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
         raise ConfigError(f"a run needs at least one CPU, not {args.cpus_per_run}")
     if not 0 <= args.gpus_per_run < math.inf:
         raise ConfigError(
-            f"the GPUs of a run must be finite and not negative, not {args.gpus_per_run:g}"
+            f"--gpus-per-run must be finite and nonnegative, not {args.gpus_per_run:g}"
         )
     if args.widen is not None and args.widen < 0:
         raise ConfigError(f"--widen is a number of rates to add, not {args.widen}")
@@ -85,7 +85,7 @@ def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     print_table(found)
     own = f" --tasks {args.task}" if is_reference(args.task) else ""
     page = f"nero-lab report --results {args.runs_dir}{own}"
-    print(f"records in {args.runs_dir}; a page of them: {page}")
+    print(f"records are in {args.runs_dir}; to make a report: {page}")
     console = Console(stderr=True)
     for name, message in failures.items():
         console.print(f"{name} failed: {message}", markup=False, highlight=False, soft_wrap=True)

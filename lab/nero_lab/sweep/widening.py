@@ -15,9 +15,9 @@ MAX_ADDED = 4
 def wider(found: Sequence[Found], *, max_rates: int) -> list[RunConfig]:
     """Return the runs that a sweep should make next, if any: one more rate of some optimizers.
 
-    An optimizer whose best rate is the smallest or the largest of those tried gets one beyond it. When no
-    best rate is an end any more, those with fewer rates than others get as many: the report lets nobody
-    win who had more to choose from.
+    An optimizer whose best rate is the smallest or the largest of those tried gets one beyond it. Once no
+    best learning rate is at an end, shorter grids are extended to the length of the longest: the report
+    never declares a winner that had a larger grid.
 
     Args:
         found: the runs so far, each with its record.

@@ -49,7 +49,7 @@ TASKS: dict[str, Task] = {
 def find_task(name: str) -> Task:
     """Return a task of ``TASKS``, or one of a user's own module from ``package.module:TASK``.
 
-    The latter has the reference for a name, so that it cannot be taken for another.
+    A user's task is named by its reference, so that it cannot be confused with a built-in one.
 
     Example:
         >>> find_task("nero_lab.tasks.pong:PONG").name
@@ -61,7 +61,7 @@ def find_task(name: str) -> Task:
     if not is_reference(name):
         if name not in TASKS:
             raise ConfigError(
-                f"no task is called {name!r}; there are: {', '.join(TASKS)}, and package.module:TASK for "
+                f"unknown task {name!r}; choose from: {', '.join(TASKS)}, and package.module:TASK for "
                 "one of your own"
             )
         return TASKS[name]
@@ -93,9 +93,9 @@ def folder_of(name: str) -> str:
 
 
 def without_paper(task: Task) -> Task:
-    """Return a task of which a report finds neither claims nor numbers in the paper.
+    """Return a copy of a task without the paper's claims and numbers.
 
-    They go by its name, so it loses that.
+    These are looked up by name, so the copy has none.
     """
     return dataclasses.replace(
         task, name="", figure=NOT_IN_PAPER, paper_parameters=None, differences=()

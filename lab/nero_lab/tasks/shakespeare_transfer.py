@@ -1,4 +1,4 @@
-"""The character GPT at ten sizes and lengths: whether the best rate of one is that of the others."""
+"""The character GPT at ten sizes and lengths, to see whether the best learning rate transfers."""
 
 from dataclasses import replace
 from typing import Any

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
 def make_report(args: argparse.Namespace, competitors: Mapping[str, Competitor]) -> dict[str, Any]:
     """Measure every model with every number of threads; return what becomes JSON."""
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise CommandError("torch sees no CUDA device: leave --device cpu")
+        raise CommandError("torch finds no CUDA device: use --device cpu")
     chosen = {name: competitors[name] for name in args.optimizers}
     # On a GPU the number of CPU threads hardly matters: once is enough.
     threads = args.threads if args.device == "cpu" else args.threads[-1:]
@@ -124,7 +124,7 @@ def write_report(report: dict[str, Any], path: str | None) -> None:
 
 def _prediction(ms: float | None) -> str:
     if ms is None:
-        return f"no prediction for this card: there are some for {', '.join(PREDICTED_MS)}"
+        return f"no prediction for this GPU; there are predictions for {', '.join(PREDICTED_MS)}"
     return f"predicted from its machine code: {ms:.3g} ms for a step of nero on {PREDICTED_MODEL}"
 
 
@@ -142,8 +142,8 @@ def table(result: ModelResult) -> str:
         aligned(rows),
     ]
     lines += [
-        f"{name} changed only {step.share_changed:.0%} of the weights: its time says nothing, "
-        "and it is no reference"
+        f"{name} changed only {step.share_changed:.0%} of the weights: its time is meaningless, and "
+        "it is not used as a reference"
         for name, step in steps.items()
         if not step.does_the_work
     ]

@@ -1,4 +1,4 @@
-"""What needs a process of its own: the memory that a step really takes, and what a first step costs.
+"""Measurements that need a fresh process: a step's real memory use, and the first step's time.
 
 The parent's side; `nero_tools.bench.child` is the other.
 """

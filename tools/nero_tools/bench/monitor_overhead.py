@@ -1,4 +1,4 @@
-"""What watching costs: ``python -m nero_tools.bench.monitor_overhead --help``.
+"""Measure the monitor's overhead: ``python -m nero_tools.bench.monitor_overhead --help``.
 
 Whole training steps of a GPT take turns within a round: one without a monitor, one with an idle one,
 and one that is sampled. They are compared within the round, and rounds in which other processes used the
@@ -42,7 +42,7 @@ class Rounds:
         return spread([watched / alone - 1 for watched, alone in pairs])
 
     def mean_overhead(self, every: int) -> float | None:
-        """Return what a run pays that samples one of so many steps."""
+        """Return the mean overhead of a run that samples one in ``every`` steps."""
         idle, sampled = self.overhead("idle"), self.overhead("sampled")
         if idle is None or sampled is None:
             return None

@@ -1,4 +1,4 @@
-"""Measures one model: builds it, lets the competitors take turns, and summarizes what the clock said."""
+"""Benchmark one model: build it, time all optimizers in turn, and summarize the times."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

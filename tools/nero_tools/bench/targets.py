@@ -1,4 +1,4 @@
-"""What the project aims at for a step, held against a report."""
+"""Performance targets for a step, checked against a report."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

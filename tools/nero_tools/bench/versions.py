@@ -70,7 +70,7 @@ class Worker:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Be a worker: step when told to, and print seconds per step."""
+    """Run as a worker: on each line of stdin, take steps and print the seconds per step."""
     from nero import Nero
 
     torch.set_num_threads(args.threads)
@@ -99,7 +99,7 @@ def work(args: argparse.Namespace) -> None:
 
 
 def cut(model: nn.Module) -> nn.Module:
-    """Cut a GPT by tensor parallelism, so that ranks share the neurons of half its matrices."""
+    """Shard a GPT with tensor parallelism, so that half of its matrices have a sharded fan-in."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,

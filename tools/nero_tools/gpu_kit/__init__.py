@@ -1,1 +1,1 @@
-"""Figures from a GPU in one file: made in about five minutes, attached to an issue, read by us."""
+"""Measure a GPU in about five minutes, and write one file to attach to an issue."""

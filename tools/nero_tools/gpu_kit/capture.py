@@ -1,4 +1,4 @@
-"""Whether a step can be captured in a CUDA graph, and replays to the weights of steps without one."""
+"""Check that a step can be captured in a CUDA graph, and that replaying it gives the same weights."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""All that one file says of a GPU: what it is, whether kernels are right, times, memory, training."""
+"""Collect everything for one GPU report: device, kernel self-tests, step times, memory and training."""
 
 import shutil
 import subprocess

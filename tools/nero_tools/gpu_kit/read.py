@@ -1,4 +1,4 @@
-"""Read the file of a GPU: refuse it if anything is missing or makes no sense, and summarize it."""
+"""Read, validate and summarize a GPU report."""
 
 import json
 import math

@@ -1,7 +1,6 @@
-"""Cut a model among any number of ranks, without the ranks and without memory for its weights.
+"""Shard a model across any number of simulated ranks, without memory for its weights.
 
-Counted on rank 0 are the bytes of optimizer state, and the collectives that one step issues with the sizes
-of the tensors that they add up or gather.
+Reports rank 0's optimizer state in bytes, and the collectives of one step with their sizes.
 """
 
 import argparse

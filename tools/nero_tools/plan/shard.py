@@ -39,7 +39,7 @@ def shard_(model: nn.Module, ranks: Ranks) -> nn.Module:
             parallelize_module(model, mesh["tp"], styles)
         except (NotImplementedError, RuntimeError, ValueError) as error:
             raise CommandError(
-                f"torch cannot cut the model as its tp_plan says: {error}"
+                f"torch cannot apply the model's tp_plan, leave tp out of the mesh: {error}"
             ) from error
         retie_(model, ties)
     if ranks.fsdp > 1:
@@ -48,7 +48,7 @@ def shard_(model: nn.Module, ranks: Ranks) -> nn.Module:
             for part in (*blocks(model), model):
                 fully_shard(part, mesh=shard_mesh)
         except ValueError as error:  # such as a scalar parameter
-            raise CommandError(f"torch cannot cut the model, leave fsdp out: {error}") from error
+            raise CommandError(f"torch cannot shard the model, leave fsdp out: {error}") from error
     return model
 
 
@@ -74,8 +74,8 @@ def parallel_styles(model: nn.Module) -> "dict[str, ParallelStyle]":
     offered = offered() if callable(offered) else offered
     if not offered or not isinstance(offered, Mapping):
         raise CommandError(
-            f"{type(model).__name__} does not say how tensor parallelism cuts it: leave tp out of the mesh "
-            "or give the model an attribute or a method tp_plan, a dict such as "
+            f"{type(model).__name__} has no tensor-parallel plan: leave tp out of the mesh, or give "
+            "the model an attribute or method tp_plan, a dict such as "
             '{"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}'
         )
     styles: dict[str, ParallelStyle] = {}
@@ -87,7 +87,7 @@ def parallel_styles(model: nn.Module) -> "dict[str, ParallelStyle]":
             styles[name] = ColwiseParallel() if "colwise" in words else RowwiseParallel()
         else:
             raise CommandError(
-                f"tp_plan says {kind!r} of {name!r}; it must be colwise, rowwise or a style of torch's"
+                f"tp_plan maps {name!r} to {kind!r}; it must be colwise, rowwise or a torch ParallelStyle"
             )
     return styles
 
@@ -101,7 +101,7 @@ def tied_names(model: nn.Module) -> list[tuple[str, str]]:
 
 
 def retie_(model: nn.Module, ties: list[tuple[str, str]]) -> None:
-    """Make parameters one again, in place, after each was replaced by itself."""
+    """Tie parameters again, in place, after each was replaced separately."""
     for kept, tied in ties:
         owner, _, name = tied.rpartition(".")
         setattr(model.get_submodule(owner), name, model.get_parameter(kept))

@@ -1,4 +1,4 @@
-"""One optimizer step on a cluster that is not there."""
+"""Simulate one optimizer step on a cluster."""
 
 import contextlib
 import copy
@@ -115,7 +115,7 @@ def plan(
     known = dict.fromkeys([*OPTIMIZERS, *FLAT_OPTIMIZERS])
     for each in optimizers:
         if each not in known:
-            raise CommandError(f"optimizers has {each!r}, but must be among {', '.join(known)}")
+            raise CommandError(f"unknown optimizer {each!r}; choose from {', '.join(known)}")
     if ranks.zero > 1 or ranks.zero3 > 1:
         return _plan_of_ranges(_copied(model), ranks, name, optimizers, example)
     optimizers = [each for each in optimizers if each in OPTIMIZERS]
@@ -180,7 +180,7 @@ def _copied(model: nn.Module) -> nn.Module:
         return on_meta(copy.deepcopy(model))
     except Exception as error:
         raise CommandError(
-            f"the model cannot be copied: {error}; give one that copy.deepcopy can"
+            f"the model cannot be copied: {error}; pass one that copy.deepcopy supports"
         ) from error
 
 
@@ -219,7 +219,7 @@ def _set_gradients(model: nn.Module) -> None:
 
 
 class CountTraffic(TorchDispatchMode):
-    """Inside this context every collective is counted, and still done.
+    """Count every collective issued inside this context; they still run.
 
     A collective counts with the larger of what goes in and what comes out: the buffer of an all-reduce, the
     result of an all-gather, the input of a reduce-scatter. What crosses a wire depends on the algorithm.
@@ -259,7 +259,7 @@ def fake_ranks(world_size: int) -> Iterator[None]:
 
     if dist.is_initialized():
         raise CommandError(
-            "planning makes a process group of its own: call destroy_process_group() before"
+            "nero plan creates its own process group: call torch.distributed.destroy_process_group() first"
         )
     # Torch advises on how to redistribute; what is counted here is what it does.
     advice = logging.getLogger("torch.distributed.tensor")

@@ -145,7 +145,7 @@ def zero_cost(
         return adamw_cost(params, num_ranks, stage)
     if name == "deepspeed-muon":
         return deepspeed_muon_cost(model, num_ranks, stage)
-    return "it needs layers in their shape, and ZeRO has vectors"
+    return "it needs unflattened layers, but ZeRO flattens them"
 
 
 def nero_cost(optimizer: Nero, num_ranks: int, stage: int) -> ZeroCost:

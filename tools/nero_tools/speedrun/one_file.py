@@ -2,8 +2,8 @@
 
 The track's rules forbid importing an optimizer, so `nero_tools.speedrun.entry` copies what is below the
 imports into the entry. It is `nero.Nero` with the options of the presets ``rows`` and ``polar``, without
-what this network doesn't need: other shapes, sharding, kernels, checks, skipped gradients. The tests hold
-it to `nero.Nero(..., fused=False)`, bit for bit.
+what this network doesn't need: other shapes, sharding, kernels, checks, skipped gradients. Tests check
+that it is bit-identical to `nero.Nero(..., fused=False)`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Evaluate a model at other weights than its own, and leave it as it is.
+"""Evaluate a model with different weights, without changing it.
 
 The other weights stand in for the model's only while the function runs, so no bit of the model has
 to be restored afterwards. Buffers are copies, so that batch norm's running averages stay too, and

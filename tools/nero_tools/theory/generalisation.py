@@ -18,7 +18,7 @@ class ErrorBound(NamedTuple):
     """The two bounds of an error rate that Theorem 1 gives."""
 
     linear: float
-    """The right side of Equation 4. From one on it says nothing."""
+    """The right side of Equation 4. From one up, the bound is vacuous."""
     error: float
     """What the middle of Equation 4 gives, ``1 - exp(-linear)``: less, and always below one."""
 

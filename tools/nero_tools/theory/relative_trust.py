@@ -195,7 +195,7 @@ def proposed_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
     """
     check_model(model)
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer must be one of torch's kind, not {kind_of(optimizer)}")
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {kind_of(optimizer)}")
     if isinstance(optimizer, LBFGS):
         raise TypeError("optimizer must step without a closure, which LBFGS cannot: use another")
     params = dict(model.named_parameters())

@@ -24,7 +24,7 @@ class RobustnessSearch:
     """What [`search_robustness`][nero_tools.theory.search_robustness] found."""
 
     angle_rad: float
-    """An upper bound of alpha: turned by no more than this, the network errs. Infinity if none."""
+    """An upper bound on alpha: some rotation within this angle causes an error. Infinity if none found."""
     searched_rad: float
     """The largest angle below that at which the search found nothing, or zero. That is no proof."""
     sample: int
@@ -117,9 +117,9 @@ def search_robustness(
     is_wrong = ~(margins > 0)  # so is a margin of NaN
     if is_wrong.any():
         raise ValueError(
-            f"{int(is_wrong.sum())} of {len(labels)} samples are misclassified to begin "
-            "with, and alpha-robustness is about networks without errors: train on, or pass the "
-            "others only"
+            f"{int(is_wrong.sum())} of {len(labels)} samples are already misclassified, but "
+            "alpha-robustness is defined only without training errors: train longer, or pass only "
+            "the other samples"
         )
     targets = _weakest(neurons, margins, num_targets)
     generator = torch.Generator().manual_seed(seed)

@@ -97,7 +97,10 @@ def test_on_a_gpu_the_self_test_and_the_prediction_are_shown(capsys):
     assert "35     0.10  passed" in " ".join(printed.splitlines())
     assert "predicted from its machine code: 4.99 ms" in printed
     write_report(report | {"self_tests": [test], "predicted_ms": None}, None)
-    assert "no prediction for this card: there are some for A100, H100" in capsys.readouterr().out
+    assert (
+        "no prediction for this GPU; there are predictions for A100, H100"
+        in capsys.readouterr().out
+    )
 
 
 def test_refuses_a_negative_rest(capsys):

@@ -78,7 +78,7 @@ def test_a_plan_counts_five_sums_per_cut_neuron():
     # Output layers have a group of their own: 42 weights padded to 48, and 35 padded to 40. 12, 24 and 36
     # begin rows of six; 10, 20 and 30 cut rows of seven.
     assert planned.costs["nero-rows"].communicated_bytes == 3 * 40
-    assert "ZeRO has vectors" in planned.left_out["muon"]
+    assert "ZeRO flattens them" in planned.left_out["muon"]
     assert planned.parameter_bytes == 4 * 20
 
 

@@ -180,9 +180,9 @@ def test_ends_where_the_dtype_has_no_smaller_angles():
 
 def test_says_what_is_wrong():
     layer, inputs, labels, _, _ = linear_problem(0)
-    with pytest.raises(ValueError, match="30 of 30 samples are misclassified to begin with"):
+    with pytest.raises(ValueError, match="30 of 30 samples are already misclassified"):
         search_robustness(layer, torch.full_like(inputs, math.nan), labels)
-    with pytest.raises(ValueError, match="of 30 samples are misclassified to begin with"):
+    with pytest.raises(ValueError, match="of 30 samples are already misclassified"):
         search_robustness(layer, inputs, (labels + 1) % 4)
     with pytest.raises(ValueError, match="max_angle_rad must be above 0"):
         search_robustness(layer, inputs, labels, max_angle_rad=0.0)

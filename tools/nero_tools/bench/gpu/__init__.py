@@ -1,1 +1,1 @@
-"""What can be said of GPUs without one: the kernels' machine code, and what it predicts."""
+"""GPU predictions made without a GPU, from the kernels' machine code."""

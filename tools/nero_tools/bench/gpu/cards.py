@@ -1,4 +1,4 @@
-"""What the makers publish of GPUs, as far as a prediction needs it."""
+"""The published GPU specifications that a prediction needs."""
 
 from dataclasses import dataclass
 

@@ -165,7 +165,7 @@ def read_code(compiled: Any) -> MachineCode:
         text = _tool("nvdisasm", "-c", file.name)
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
-        raise RuntimeError(f"cuobjdump does not tell registers: {usage!r}")
+        raise RuntimeError(f"cuobjdump printed no register count: {usage!r}")
     code = [*_instructions(text)]
     return MachineCode(
         registers=int(found[1]),

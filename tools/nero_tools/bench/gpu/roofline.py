@@ -1,4 +1,4 @@
-"""What the machine code of the Triton kernels lets one expect of GPUs: a prediction, not a measurement.
+"""Predict GPU step times from the Triton kernels' machine code; nothing is measured.
 
     python -m nero_tools.bench.gpu.roofline --json records/gpu-roofline.json
 

@@ -1,4 +1,4 @@
-"""The kernel with one kind of tile, so that its machine code can be told from that of the others."""
+"""The kernel with one kind of tile, so that its machine code can be inspected separately."""
 
 import triton
 import triton.language as tl

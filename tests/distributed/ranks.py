@@ -26,13 +26,19 @@ mp.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 def on_ranks(world_size, function, *args):
     """Run ``function(*args)`` on every rank; a rank that fails fails the test."""
+    start_ranks(world_size, function, *args, join=True)
+
+
+def start_ranks(world_size, function, *args, join=False):
+    """The same without waiting for it: what torch returns, which has the processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.start_processes(
+    return mp.start_processes(
         _rank,
         args=(world_size, port, function, args),
         nprocs=world_size,
+        join=join,
         start_method="forkserver",
     )
 

@@ -1,10 +1,7 @@
-"""Hugging Face's Trainer with ZeRO-2 and ZeRO-3: the losses of one process, and exact resume.
-
-Its FSDP1 needs a GPU: Accelerate leaves it out on CPUs.
-"""
+"""Hugging Face's Trainer with ZeRO-2 and ZeRO-3: the losses of one process, and exact resume."""
 
 import os
-import sys
+import warnings
 
 import pytest
 import torch
@@ -14,6 +11,7 @@ from nero.integrations.huggingface import nero_for
 from tests.distributed.flat_network import ranges_of
 from tests.distributed.ranks import on_ranks
 from tests.integrations.tiny import gpt2, sentences
+from tests.integrations.zero_engines import prepared
 
 NUM_STEPS = 4
 
@@ -23,6 +21,7 @@ def zero(stage):
         "deepspeed": {
             "train_micro_batch_size_per_gpu": "auto",
             "gradient_accumulation_steps": "auto",
+            "gradient_clipping": 0.0,  # Accelerate clips at 1 by default, whatever max_grad_norm is
             "zero_allow_untested_optimizer": True,
             "zero_optimization": {"stage": stage},
         }
@@ -37,10 +36,10 @@ def trainer_of(folder, batch_size, **options):
 
     args = TrainingArguments(
         output_dir=folder, max_steps=NUM_STEPS, per_device_train_batch_size=batch_size, logging_steps=1,
-        save_strategy="steps", save_steps=2, report_to=[], use_cpu=True, disable_tqdm=True,
-        max_grad_norm=0.0, learning_rate=0.02, train_sampling_strategy="sequential", **options,
+        save_strategy="steps", save_steps=2, report_to=[], disable_tqdm=True, max_grad_norm=0.0,
+        learning_rate=0.02, train_sampling_strategy="sequential", dataloader_pin_memory=False, **options,
     )  # fmt: skip
-    how = nero_for(args, preset="rows", fused=False)
+    how = nero_for(args, fused=False)
     return Trainer(gpt2(), args, train_dataset=sentences(), optimizer_cls_and_kwargs=how)
 
 
@@ -49,30 +48,42 @@ def logged(trainer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-def test_losses_are_those_of_one_process(engine, tmp_path):
-    alone = trainer_of(str(tmp_path / "alone"), 8)
+def test_losses_are_those_of_one_process(tmp_path):
+    alone = trainer_of(str(tmp_path / "alone"), 8, use_cpu=True)
     alone.train()
-    on_ranks(2, train_on_rank, engine, str(tmp_path), logged(alone))
+    on_ranks(2, train_on_rank, str(tmp_path), logged(alone))
 
 
-def train_on_rank(engine, folder, losses):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"LOCAL_WORLD_SIZE": str(size), "ACCELERATE_USE_CPU": "true"}
-    import deepspeed  # noqa: F401
+def train_on_rank(folder, losses):
+    pretend_that_cpus_are_gpus()
+    for engine, options in ENGINES.items():
+        with warnings.catch_warnings(action="ignore"):
+            trains_and_resumes(engine, options, f"{folder}/{engine}", losses)
 
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-    first = trainer_of(folder, 4, **ENGINES[engine])
+
+def pretend_that_cpus_are_gpus():
+    """Where ``use_cpu`` is set, Accelerate ignores ``deepspeed``, and uses DDP."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    prepared()
+    size = str(dist.get_world_size())
+    os.environ |= {"LOCAL_WORLD_SIZE": size, "ACCELERATE_TORCH_DEVICE": "cpu"}
+    PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
+
+
+def trains_and_resumes(engine, options, folder, losses):
+    first = trainer_of(folder, 4, **options)
     first.train()
     optimizer = first.optimizer
     while hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
-    assert ranges_of(optimizer), "the engine has not flattened anything"
-    if rank == 0:
+    assert ranges_of(optimizer), f"{engine} has not flattened anything"
+    if dist.get_rank() == 0:
         print(f"{engine}: losses {logged(first)}, of one process {losses}")
-    torch.testing.assert_close(logged(first), losses, rtol=1e-3, atol=0)
-    again = trainer_of(folder, 4, **ENGINES[engine])
+    # Ranks add up gradients in another order.
+    torch.testing.assert_close(logged(first), losses, rtol=1e-5, atol=0)
+    again = trainer_of(folder, 4, **options)
     again.train(resume_from_checkpoint=f"{folder}/checkpoint-2")
     assert again.state.global_step == NUM_STEPS
-    assert logged(again)[-2:] == logged(first)[-2:]
+    assert logged(again) == logged(first)

@@ -295,7 +295,9 @@ def assert_falls_back(told, **options):
     assert told in mine[0]
     assert "nero doctor" in mine[0]
     assert same(ours, trained(2, **{**options, "fused": False}))
-    with pytest.raises(RuntimeError, match="fused=True, but the Triton kernel failed its self-test"):
+    with pytest.raises(
+        RuntimeError, match="fused=True, but the Triton kernel failed its self-test"
+    ):
         trained(1, **options, fused=True)
 
 

@@ -251,9 +251,13 @@ def resumes(options, is_gathered):
 
 def wrong_uses_say_what_to_do():
     model = wrapped(network())
-    with pytest.raises(RuntimeError, match=r"flattened by FSDP1.*build Nero\(model\) from the model"):
+    with pytest.raises(
+        RuntimeError, match=r"flattened by FSDP1.*build Nero\(model\) from the model"
+    ):
         Nero([*model.parameters()])
-    with pytest.raises(RuntimeError, match=r"flattened by FSDP1.*build Nero\(model\) from the model"):
+    with pytest.raises(
+        RuntimeError, match=r"flattened by FSDP1.*build Nero\(model\) from the model"
+    ):
         Nero([*annotate(network()).parameters(), *model.parameters()])
     polar = Nero(model, preset="polar", fused=False, overrides={"out.weight": {"role": "neuron"}})
     loss_of(model, *batch(0)).backward()

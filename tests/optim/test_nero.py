@@ -42,7 +42,7 @@ def test_gain_penalty_is_a_term_of_the_loss(fused):
 
 def test_a_rate_for_adam_draws_one_hint():
     model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
-    with pytest.warns(UserWarning, match="lr=5e-05.*rate for Adam.*use 0.01") as caught:
+    with pytest.warns(UserWarning, match="lr=5e-05.*Adam learning rate.*use 0.01") as caught:
         optimizer = Nero(model, lr=5e-5)
     assert len(optimizer.param_groups) == 3
     assert len(caught) == 1

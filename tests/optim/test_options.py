@@ -215,7 +215,7 @@ def test_what_one_group_chose_is_not_for_groups_added_after_a_checkpoint():
 
 @pytest.mark.parametrize("preset", ["rows", "polar"])
 def test_a_rate_far_below_the_presets_is_heard(preset):
-    with pytest.warns(UserWarning, match="lr=0.0003.*rate for Adam.*use 0.03"):
+    with pytest.warns(UserWarning, match="lr=0.0003.*Adam learning rate.*use 0.03"):
         Nero(network(), preset=preset, lr=3e-4)
     Nero(network(), preset=preset, lr=1e-3)  # warnings are errors here
     Nero(network(), preset=preset, lr=3e-4, constraint="initial")  # to fine-tune
@@ -224,7 +224,7 @@ def test_a_rate_far_below_the_presets_is_heard(preset):
 
 def test_a_group_added_later_is_judged_too():
     optimizer = Nero(network(), preset="rows")
-    with pytest.warns(UserWarning, match="lr=0.0003.*rate for Adam"):
+    with pytest.warns(UserWarning, match="lr=0.0003.*Adam learning rate"):
         optimizer.add_param_group({"params": nn.Linear(3, 2).parameters(), "lr": 3e-4})
 
 
@@ -236,7 +236,7 @@ def test_a_rate_that_is_too_large_is_said_once():
 
 @pytest.mark.parametrize("num_steps", [40, 299, 3001, 1_000_000])
 def test_a_length_that_was_not_measured_is_heard(num_steps):
-    told = f"num_steps={num_steps:,} makes lr 0.*300 to 3,000 steps"
+    told = f"num_steps={num_steps:,} sets lr to 0.*300 to 3,000 steps"
     with pytest.warns(UserWarning, match=told):
         Nero(network(), preset="polar", num_steps=num_steps)
 

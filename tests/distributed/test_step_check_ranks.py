@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as Fsdp1
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -45,6 +46,10 @@ def _tp(model):
     return parallelize_module(model, mesh, {"wide": ColwiseParallel(), "narrow": RowwiseParallel()})
 
 
+def _fsdp1(model):
+    return Fsdp1(model, use_orig_params=True, device_id=torch.device("cpu"))
+
+
 WAYS = {"DDP": _ddp, "FSDP2": fully_shard, "TP": _tp, "alone": lambda model: model}
 
 
@@ -66,7 +71,9 @@ def _all():
     _a_rank_skips_the_step(_ddp)
     _a_rank_skips_the_step(fully_shard)
     _replicas_differ()
-    _fsdp1()
+    is_quiet(_fsdp1, "rows", "FSDP1")
+    _fsdp1_from_the_middle()
+    _fsdp1_of_another_optimizer()
 
 
 def is_quiet(wrap, preset, name):
@@ -74,7 +81,7 @@ def is_quiet(wrap, preset, name):
     optimizer = Nero(model, preset=preset, fused=False)  # a kernel would be compiled first
     check = StepCheck(model, optimizer)
     for step in range(3):
-        backward(model, optimizer, step * 2 + (name in ("DDP", "FSDP2")) * dist.get_rank())
+        backward(model, optimizer, step * 2 + (name in ("DDP", "FSDP1", "FSDP2")) * dist.get_rank())
         with check:
             optimizer.step()
     assert check.report
@@ -124,13 +131,25 @@ def _replicas_differ():
     assert {(f.name, f.kind) for f in caught.value.report.faults} == {("wide.weight", "replicas")}
 
 
-def _fsdp1():
-    """Values are read as torch shows them, also of an optimizer that steps on something else."""
-    from torch.distributed.fsdp import FullyShardedDataParallel as Fsdp1
+def _fsdp1_from_the_middle():
+    """What an engine hides of the state cannot be checked, and gives no false alarm."""
+    model = _fsdp1(network())
+    optimizer = Nero(model, preset="rows", constraint="initial", fused=False)
+    check = StepCheck(model, optimizer)
+    for step in range(4):
+        backward(model, optimizer, step * 2 + dist.get_rank())
+        if step < 2:
+            optimizer.step()
+        else:
+            with check:
+                optimizer.step()
+    assert check.report.bounds_only
 
+
+def _fsdp1_of_another_optimizer():
+    """Values are read as torch shows them, also of an optimizer that steps on something else."""
     whole = network()
-    twin = copy.deepcopy(whole)
-    model = Fsdp1(twin, use_orig_params=True, device_id=torch.device("cpu"))
+    model = _fsdp1(copy.deepcopy(whole))
     optimizer = Nero(whole, fused=False)
     check = StepCheck(model, optimizer)
     assert {n: w.neurons.state_shape for n, w in check._watched.items()} == {

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nero.core.arguments import kind_of
+from nero.core.held import is_range
 from nero.core.neurons import LAYOUT_KEYS, layout_from_options
 from nero.core.presets import CHOSEN, as_text, find_preset, resolve_options
 from nero.core.spec import READERS, Hyper
@@ -167,7 +168,9 @@ class StepCheck(AbstractContextManager["StepCheck"]):
         options = {key: group.get(key, wanted[key]) for key in Hyper._fields}
         now = self._now[name] = Comparison(watched, full, Hyper.read(options), float(group["lr"]))
         if full.grad is not None and param.requires_grad:
-            now.prepare(full, self.optimizer.state.get(param, {}), self._count(param))
+            # That of a flat range is in an order of its own.
+            state = {} if is_range(param) else self.optimizer.state.get(param, {})
+            now.prepare(full, state, self._count(param))
 
     def _settled(self, name: str, shape: torch.Size, group: Mapping[str, Any]) -> Choice:
         """Compare the optimizer's layout with the model's, or take it if no module states one."""
@@ -237,9 +240,13 @@ class StepCheck(AbstractContextManager["StepCheck"]):
     def _count(self, param: Tensor) -> int | None:
         """Return how many steps the optimizer has taken, according to its state."""
         states = self.optimizer.state
-        own = [states[param]] if param in states else states.values()
-        counts = [int(state["step"]) for state in own if "step" in state]
-        return max(counts, default=None)
+        own = [states[param]] if param in states else []
+        # A flat range has one number per piece, and an engine leaves some ranks without any of a parameter.
+        for some in (own, states.values()):
+            counts = [int(s["step"].max()) for s in some if "step" in s and s["step"].numel()]
+            if counts:
+                return max(counts)
+        return None
 
     def _differing(self) -> list[StepFault]:
         """Compare the values of every parameter on the ranks that should have the same."""

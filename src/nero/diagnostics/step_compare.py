@@ -246,8 +246,8 @@ class Comparison:
         if norms is not None and norms.numel() == num:
             norm = self._mine(norms.reshape(-1, 1)).double()
             memory.norm = torch.where(torch.signbit(norm), torch.nan, norm)
-        if memory.length is not None and "scale" in state:
-            memory.length = float(state["scale"])
+        if memory.length is not None:
+            memory.length = float(state["scale"]) if "scale" in state else math.nan
         if hyper.constraint.radius == "initial" and "radius" in state:
             memory.radius = self._mine(state["radius"].reshape(-1, 1)).double()
         if hyper.momentum:

@@ -261,7 +261,7 @@ def wrong_uses_say_what_to_do():
         Nero([*annotate(network()).parameters(), *model.parameters()])
     polar = Nero(model, preset="polar", fused=False, overrides={"out.weight": {"role": "neuron"}})
     loss_of(model, *batch(0)).backward()
-    with pytest.raises(RuntimeError, match=r'direction=.polar.*preset="rows"'):
+    with pytest.raises(RuntimeError, match=r'^`.*` has direction=.polar.*preset="rows"'):
         polar.step()
     early = network()
     optimizer = Nero(early)
@@ -270,8 +270,21 @@ def wrong_uses_say_what_to_do():
     with pytest.raises(RuntimeError, match="FSDP1"):
         optimizer.step()
     one = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
-    with pytest.raises(RuntimeError, match="use_orig_params=True"):
-        Nero(one)
+    for preset in ("paper", "polar"):
+        with pytest.raises(RuntimeError, match=r"`emb.weight` and 11 more .* use_orig_params=True"):
+            Nero(one, preset=preset)
+    another_ranks_checkpoint_is_refused()
+
+
+def another_ranks_checkpoint_is_refused():
+    """Ranges depend on the rank and on how many there are."""
+    _, optimizer, *_ = both({"lr": 0.02}, PER_LAYER)
+    every = [None, None]
+    dist.all_gather_object(every, optimizer.state_dict())
+    with pytest.raises(
+        ValueError, match=r"a different range from this rank's; .*FSDP.optim_state_dict"
+    ):
+        optimizer.load_state_dict(every[1 - dist.get_rank()])
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The real DeepSpeed: ZeRO is bit-identical to the plain step, every weight at every step."""
 
 import copy
-import os
-import sys
 
 import pytest
 import torch
@@ -21,6 +19,7 @@ from tests.distributed.flat_network import (
     ranges_of,
 )
 from tests.distributed.ranks import on_ranks
+from tests.integrations.zero_engines import dtype_of, prepared, started
 
 BFLOAT16 = {"bf16": {"enabled": True}}
 FLOAT16 = {"fp16": {"enabled": True, "initial_scale_power": 8}}
@@ -52,32 +51,6 @@ CASES = {
     "ZeRO-2, offload": (ZERO, 2, {}, OFFLOAD, {"lr": 0.02}),
     "ZeRO-3, offload": (ZERO_3, 3, {}, OFFLOAD, {"lr": 0.02}),
 }
-
-
-def prepared():
-    rank, size = dist.get_rank(), dist.get_world_size()
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    import deepspeed
-
-    # It would compile an operator for shared memory, and a run that is killed meanwhile leaves a lock.
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-    return deepspeed
-
-
-def started(model, optimizer, stage, config=(), zero=()):
-    config = {
-        "train_micro_batch_size_per_gpu": 8,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": 10**9,
-        "zero_optimization": {"stage": stage, **dict(zero)},
-        **dict(config),
-    }
-    return prepared().initialize(model=model, optimizer=optimizer, config=config)[:2]
-
-
-def dtype_of(config):
-    return torch.bfloat16 if "bf16" in config else torch.float16 if "fp16" in config else None
 
 
 def both(stage, config, zero, options, arrival=Nero):
@@ -227,14 +200,35 @@ def wrong_uses_say_what_to_do():
     with pytest.raises(KeyError):  # DeepSpeed's own: its map has no names for its buffers
         started(model, optimizer, 2)
     assert "neuron" in repr(optimizer)
-    model = network()
-    polar = Nero(model, preset="polar", fused=False, overrides={"out.weight": {"role": "neuron"}})
-    engine, _ = started(model, polar, 2)
-    with pytest.raises(RuntimeError, match=r'direction=.polar.*preset="rows"'):
-        one_step(engine)
+    for stage in (1, 2, 3):
+        steps_beside_the_engine_say_so(stage)
+    for stage in (2, 3):
+        model = network()
+        hidden = {"out.weight": {"role": "neuron"}}
+        engine, _ = started(
+            model, Nero(model, preset="polar", fused=False, overrides=hidden), stage
+        )
+        with pytest.raises(RuntimeError, match=r'^`.*` has direction=.polar.*preset="rows"'):
+            one_step(engine)
     model, forced = network(), {"zero_force_ds_cpu_optimizer": True}
     with pytest.raises(Exception, match="zero_force_ds_cpu_optimizer"):  # DeepSpeed's own
         started(model, Nero(model, fused=False), 2, forced, OFFLOAD)
+
+
+def steps_beside_the_engine_say_so(stage):
+    """DeepSpeed has taken the gradients, so the step of a second optimizer would change nothing."""
+    model = network()
+    optimizer = Nero(model, fused=False)
+    second = Nero(model, fused=False)
+    engine, _ = started(model, optimizer, stage)
+    one_step(engine)
+    engine.backward(loss_of(engine, *batch(1)))
+    if stage < 3:  # ZeRO-3 has emptied the groups
+        with pytest.raises(RuntimeError, match=r"`emb.weight` .* call engine.step\(\) rather"):
+            optimizer.step()
+    with pytest.raises(RuntimeError, match=r"`emb.weight` .* to deepspeed.initialize"):
+        second.step()
+    engine.step()
 
 
 def test_weights_that_zero_init_has_partitioned():
@@ -252,6 +246,10 @@ def zero_init_on_rank():
         reference = network()
         for param, own in zip(reference.parameters(), model.parameters(), strict=True):
             param.data.copy_(own)
+    with pytest.raises(
+        RuntimeError, match=r"`emb.weight` was partitioned .* pass the model itself"
+    ):
+        Nero([*model.named_parameters()])
     plain = Nero(reference, fused=False, lr=0.02)
     optimizer = Nero(model, fused=False, lr=0.02)
     engine, _ = started(model, optimizer, 3)

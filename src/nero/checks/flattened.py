@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import torch
 from torch import Tensor
 
+from nero.checks.names import param_name
 from nero.core.held import held_range, is_range
 
 Group: TypeAlias = Mapping[str, Any]
@@ -36,6 +37,20 @@ def check_whole(param: Tensor, name: str) -> None:
             f"{name} was partitioned by DeepSpeed ZeRO-3; pass the model itself, Nero(model), to "
             f"deepspeed.initialize, {_OR}"
         )
+
+
+def check_engine_steps(groups: Iterable[Group]) -> None:
+    """Raise if a step without gradients finds parameters whose gradients DeepSpeed ZeRO keeps to itself."""
+    for group in groups:
+        for place, param in enumerate(group["params"]):
+            held: Any = held_range(param) if is_range(param) else None
+            is_of_zero = held is not None and not held.plan.may_lack_gradients
+            if is_of_zero or hasattr(param, "_hp_mapping") or hasattr(param, "_z3_optimizer"):
+                name = held.pieces[0].name if is_of_zero else param_name(group, place)
+                raise RuntimeError(
+                    f"{name} has no gradient here, since DeepSpeed ZeRO keeps it; pass this optimizer to "
+                    "deepspeed.initialize, and call engine.step() rather than optimizer.step()"
+                )
 
 
 class _Seen(NamedTuple):

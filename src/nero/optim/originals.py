@@ -151,12 +151,13 @@ def as_loaded(param: Tensor, saved: Any, fresh: Mapping[str, Tensor], name: str)
     if held.is_spread:
         from nero.distributed.flat.saved import collapsed
 
-        return collapsed(held, saved, fresh)
+        saved = collapsed(held, saved, fresh)
+    how = "or save it with FSDP.optim_state_dict" if held.is_spread else "and the same ZeRO stage"
     for key, tensor in fresh.items():
         if key in saved and getattr(saved[key], "shape", None) != tensor.shape:
             raise ValueError(
                 f"{name}: the checkpoint's {key} belongs to a different range from this rank's; load "
-                "it with the number of ranks, ZeRO stage and model that it was saved with"
+                f"it with the number of ranks and the model that it was saved with, {how}"
             )
     return saved
 

@@ -7,6 +7,7 @@ import torch
 
 from nero.backends import new_backends, operator, plain
 from nero.checks.finite import check_finite
+from nero.checks.flattened import check_engine_steps
 from nero.checks.trained import LoadWatch, layers_of, warn_if_trained
 from nero.core.neurons import Neurons
 from nero.core.spec import READERS, STATE, Hyper, flag, non_negative
@@ -70,6 +71,8 @@ class Turning(Rule):
         is_traced = torch.compiler.is_compiling()
         if not is_traced:
             self._watch.before_step(groups)
+            if not any(update.has_grad for update in updates):
+                check_engine_steps(groups)
         flat = [update for update in updates if update.flat is not None]
         updates = [update for update in updates if update.flat is None] if flat else updates
         # Even without gradients here, other ranks may have some, and all have to agree.

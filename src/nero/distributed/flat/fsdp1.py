@@ -144,12 +144,15 @@ def groups_of(model: nn.Module, groups_of_whole: Callable[[nn.Module], list[Grou
         groups_of_whole: makes the groups of a model that is not wrapped.
     """
     sources = sources_of(model)
-    if any(source.flat._params is None for source in sources.values()):
-        raise RuntimeError(
-            "FSDP1 has merged parameters with different roles into one flat parameter; wrap the "
-            "model with FullyShardedDataParallel(model, use_orig_params=True), or use FSDP2 "
-            "(torch.distributed.fsdp.fully_shard)"
-        )
+    for source in sources.values():
+        if source.flat._params is None:
+            names = source.flat._fqns
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise RuntimeError(
+                f"FSDP1 has merged `{names[0]}`{others} into one flat parameter, whatever their roles; "
+                "wrap the model with FullyShardedDataParallel(model, use_orig_params=True), or use FSDP2 "
+                "(torch.distributed.fsdp.fully_shard)"
+            )
     with as_before(model, sources) as whole:
         groups = groups_of_whole(whole)
     for group in groups:

@@ -1,27 +1,52 @@
 """The machine code of the Triton kernels, compiled and read without a GPU.
 
-Triton's wheel carries ptxas, cuobjdump and nvdisasm. Kernels are compiled for an architecture and
-disassembled, and their instructions counted by what they do.
+Triton's wheel carries ptxas, cuobjdump and nvdisasm, and LLVM's assembler for AMD. Kernels are compiled for
+an architecture, and their instructions counted by what they do.
 """
 
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from nero.backends.triton.launch import COMPILATION
 from nero.backends.triton.table import TILES, Kind, Phase
 
-ARCHITECTURES = (80, 86, 89, 90, 100, 120)
+Architecture: TypeAlias = int | str
+"""NVIDIA's compute capabilities are numbers, such as 80; AMD's targets are names, such as "gfx942"."""
 DTYPES = ("float32", "bfloat16")
-THREADS = 32 * int(COMPILATION["num_warps"])
-# Of each architecture: warps and programs that one multiprocessor holds at most (CUDA programming guide).
-_LIMITS = {80: (64, 32), 86: (48, 16), 89: (48, 24), 90: (64, 32), 100: (64, 32), 120: (48, 24)}
-_REGISTERS = 65536  # of a multiprocessor
+NUM_WARPS = int(COMPILATION["num_warps"])
+
+
+class Limits(NamedTuple):
+    """What a multiprocessor, which AMD calls a compute unit, holds at most."""
+
+    warps: int
+    programs: int
+    """Of two warps each."""
+    registers: int = 65536
+    """Of 32 bits."""
+    granule: int = 8
+    """Registers of a thread are allocated in multiples of this."""
+
+
+# From the CUDA programming guide, and from ROCm's tables of GPU specifications and LLVM's AMDGPU guide.
+_LIMITS: dict[Architecture, Limits] = {
+    80: Limits(64, 32),
+    86: Limits(48, 16),
+    89: Limits(48, 24),
+    90: Limits(64, 32),
+    100: Limits(64, 32),
+    120: Limits(48, 24),
+    "gfx90a": Limits(32, 16, registers=131072),
+    "gfx942": Limits(32, 16, registers=131072),
+    "gfx1100": Limits(32, 16, registers=98304, granule=24),
+}
+ARCHITECTURES = tuple(_LIMITS)
 
 # What an instruction does, by its name. Those of float64 run at 1/64 of the others' rate on consumer cards.
 _CLASSES = {
@@ -33,8 +58,20 @@ _CLASSES = {
     "spill": r"STL|LDL",
     "shared": r"LDS|STS",
 }
+# Of AMD's instructions, those that threads execute: scalar ones, s_, are issued beside them.
+_AMD_CLASSES = {
+    "float64": r"v_\w+_f64",
+    "conversion": r"v_cvt_(?!\w*f64)",
+    "load": r"global_load",
+    "wide_load": r"global_load_(dwordx4|b128)",
+    "store": r"global_(store|atomic)",
+    "spill": r"scratch_(load|store)|buffer_(load|store)",
+    "shared": r"ds_(load|store|read|write)",
+}
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*)")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
+_AMD_INSTRUCTION = re.compile(r"^\t([a-z]\w+)(.*)")
+_AMD_LABEL = re.compile(r"^(\.LBB\d+_\d+):")
 
 
 @dataclass(frozen=True)
@@ -61,26 +98,51 @@ class MachineCode:
     counts: Counts
     loops: tuple[Counts, ...]
     """Each loop's body, in the order of the code."""
+    scalar_registers: int = 0
+    """Of a warp, on AMD."""
+    num_spilled: int = 0
+    """Registers that the assembler reports as spilled, on AMD."""
 
     @property
     def num_spills(self) -> int:
         """Instructions that move registers to memory and back."""
         return self.counts.spill
 
-    def programs_per_sm(self, architecture: int) -> int:
+    def programs_per_sm(self, architecture: Architecture) -> int:
         """How many programs run on a multiprocessor at a time."""
-        warps, programs = _LIMITS[architecture]
-        each = -(-self.registers // 8) * 8 * 32  # a warp's registers come in units of 256
-        return min(warps // (THREADS // 32), programs, _REGISTERS // each // (THREADS // 32))
+        limits = _LIMITS[architecture]
+        each = -(-self.registers // limits.granule) * limits.granule * threads(architecture)
+        return min(limits.warps // NUM_WARPS, limits.programs, limits.registers // each)
 
-    def occupancy(self, architecture: int) -> float:
+    def occupancy(self, architecture: Architecture) -> float:
         """Return the share of a multiprocessor's warps that are in use."""
-        warps, _ = _LIMITS[architecture]
-        return self.programs_per_sm(architecture) * (THREADS // 32) / warps
+        return self.programs_per_sm(architecture) * NUM_WARPS / _LIMITS[architecture].warps
+
+
+def warp_size(architecture: Architecture) -> int:
+    """Return the number of threads per warp: 64 on AMD's CDNA and GCN, and 32 elsewhere.
+
+    >>> [warp_size(each) for each in (80, "gfx90a", "gfx942", "gfx1100")]
+    [32, 64, 64, 32]
+    """
+    if isinstance(architecture, int):
+        return 32
+    major = int(architecture.removeprefix("gfx")[:-2], 10)  # the last two are minor and stepping
+    return 32 if major >= 10 else 64
+
+
+def threads(architecture: Architecture) -> int:
+    """Return the number of threads per program."""
+    return NUM_WARPS * warp_size(architecture)
 
 
 def compiled_tile(
-    kind: Kind, dtype: str, architecture: int, *, is_exact: bool = False, block: int | None = None
+    kind: Kind,
+    dtype: str,
+    architecture: Architecture,
+    *,
+    is_exact: bool = False,
+    block: int | None = None,
 ) -> MachineCode:
     """Compile the kernel for one kind of tile; without ``is_exact``, its usual path alone."""
     import triton.language as tl
@@ -98,34 +160,14 @@ def compiled_tile(
     return read_code(compiled_kernel(tile_kernel, constants, architecture))
 
 
-def compiled_step(dtype: str, architecture: int) -> MachineCode:
+def compiled_step(dtype: str, architecture: Architecture) -> MachineCode:
     """Compile the kernel as it is launched, with all kinds of tiles."""
     import triton.language as tl
 
-    return read_code(_compiled_step(getattr(tl, dtype), architecture))
-
-
-def compiled_for_amd(dtype: str, architecture: str = "gfx942") -> dict[str, int]:
-    """Compile for an AMD GPU, and return registers, spills and memory as its assembler tells them."""
-    import triton.language as tl
-
-    text = _compiled_step(getattr(tl, dtype), architecture).asm["amdgcn"]
-    fields: tuple[str, ...] = ("vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count")
-    fields += ("private_segment_fixed_size", "group_segment_fixed_size")
-    found = {name: re.search(rf"\.{name}:\s+(\d+)", text) for name in fields}
-    counted = {name: int(match[1]) for name, match in found.items() if match}
-    return {
-        **counted,
-        "wide_loads": len(re.findall(r"global_load_dwordx4", text)),
-        "float64": len(re.findall(r"^\s+v_\w+_f64", text, re.M)),
-    }
-
-
-def _compiled_step(dtype: Any, architecture: int | str) -> Any:
     from nero.backends.triton.kernels import step_kernel
 
-    constants = {**_constants(dtype), "PHASE": int(Phase.WHOLE)}
-    return compiled_kernel(step_kernel, constants, architecture)
+    constants = {**_constants(getattr(tl, dtype)), "PHASE": int(Phase.WHOLE)}
+    return read_code(compiled_kernel(step_kernel, constants, architecture))
 
 
 def _constants(dtype: Any) -> dict[str, Any]:
@@ -133,9 +175,9 @@ def _constants(dtype: Any) -> dict[str, Any]:
 
 
 def compiled_kernel(
-    kernel: Any, constants: dict[str, Any], architecture: int | str, **arguments: str
+    kernel: Any, constants: dict[str, Any], architecture: Architecture, **arguments: str
 ) -> Any:
-    """Compile for an architecture of NVIDIA's, such as 80, or of AMD's, such as "gfx942".
+    """Compile for an architecture.
 
     Args:
         kernel: that takes the table, and then ``arguments``.
@@ -150,14 +192,16 @@ def compiled_kernel(
     table = {"table": "*i64", "numbers": "*fp64", "factors": "*fp64", "seeds": "*i64"}
     arguments = arguments or {"tiles": "*i32"}
     signature = {**table, **arguments, **dict.fromkeys(constants, "constexpr")}
-    is_cuda = isinstance(architecture, int)
-    target = GPUTarget("cuda", architecture, 32) if is_cuda else GPUTarget("hip", architecture, 64)
+    backend = "cuda" if isinstance(architecture, int) else "hip"
+    target = GPUTarget(backend, architecture, warp_size(architecture))
     source = ASTSource(kernel, signature, constants)
     return compile_triton(source, target=target, options=dict(COMPILATION))
 
 
 def read_code(compiled: Any) -> MachineCode:
     """Disassemble a kernel, and count."""
+    if "amdgcn" in compiled.asm:
+        return _read_amd(compiled.asm["amdgcn"], compiled.metadata.shared)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -166,39 +210,72 @@ def read_code(compiled: Any) -> MachineCode:
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
         raise RuntimeError(f"cuobjdump printed no register count: {usage!r}")
-    code = [*_instructions(text)]
+    code = [*_instructions(text, _INSTRUCTION, _LABEL)]
     return MachineCode(
         registers=int(found[1]),
         stack_bytes=int(found[2]),
         shared_bytes=compiled.metadata.shared,
-        counts=_count([name for name, _, _ in code]),
-        loops=tuple(_loops(code)),
+        counts=_count([name for name, _, _ in code], _CLASSES),
+        loops=tuple(_loops(code, "BRA", _CLASSES)),
     )
 
 
-def _instructions(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _read_amd(text: str, shared_bytes: int) -> MachineCode:
+    fields = ("vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count")
+    told = {}
+    for name in (*fields, "private_segment_fixed_size"):
+        found = re.search(rf"^\s+\.{name}:\s+(\d+)", text, re.M)
+        if found is None:
+            raise RuntimeError(f"the assembler does not tell {name}")
+        told[name] = int(found[1])
+    code = [*_instructions(text, _AMD_INSTRUCTION, _AMD_LABEL)]
+    return MachineCode(
+        registers=told["vgpr_count"],
+        stack_bytes=told["private_segment_fixed_size"],
+        shared_bytes=shared_bytes,
+        counts=_count([name for name, _, _ in code], _AMD_CLASSES),
+        loops=tuple(_loops(code, "s_cbranch", _AMD_CLASSES)),
+        scalar_registers=told["sgpr_count"],
+        num_spilled=told["vgpr_spill_count"] + told["sgpr_spill_count"],
+    )
+
+
+_Code: TypeAlias = list[tuple[str, str, tuple[str, ...]]]
+
+
+def _instructions(
+    text: str, instruction: re.Pattern[str], label: re.Pattern[str]
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield each instruction: its name, its operands, and the labels before it."""
     labels: list[str] = []
     for line in text.splitlines():
-        if label := _LABEL.match(line):
-            labels.append(label[1])
-        elif (found := _INSTRUCTION.match(line)) and found[1] != "NOP":
+        if found := label.match(line):
+            labels.append(found[1])
+        elif (found := instruction.match(line)) and found[1] not in ("NOP", "s_nop"):
             yield found[1], found[2], tuple(labels)
             labels = []
 
 
-def _loops(code: list[tuple[str, str, tuple[str, ...]]]) -> Iterator[Counts]:
-    """Yield the body of every loop: from a label to the branch that goes back to it."""
+def _loops(code: _Code, branch: str, classes: Mapping[str, str]) -> Iterator[Counts]:
+    """Yield the body of every outermost loop: from a label to the last branch that goes back to it.
+
+    LLVM moves rare blocks behind others, so a branch may also go back inside of a loop's body.
+    """
     places = {label: i for i, (_, _, labels) in enumerate(code) for label in labels}
+    bodies = []
     for i, (name, operands, _) in enumerate(code):
-        target = re.search(r"\.L_x_\d+", operands)
-        if name.startswith("BRA") and target and places.get(target[0], i) < i:
-            yield _count([each for each, _, _ in code[places[target[0]] : i + 1]])
+        target = re.search(r"\.L\w+", operands)
+        if name.startswith(branch) and target and places.get(target[0], i) < i:
+            bodies.append((places[target[0]], i))
+    for first, last in bodies:
+        others = [each for each in bodies if each != (first, last)]
+        if not any(start <= first and last <= end for start, end in others):
+            yield _count([each for each, _, _ in code[first : last + 1]], classes)
 
 
-def _count(names: list[str]) -> Counts:
-    counted = {key: sum(1 for n in names if re.match(p, n)) for key, p in _CLASSES.items()}
-    return Counts(total=len(names), **counted)
+def _count(names: list[str], classes: Mapping[str, str]) -> Counts:
+    counted = {key: sum(1 for n in names if re.match(p, n)) for key, p in classes.items()}
+    return Counts(total=sum(1 for n in names if not n.startswith("s_")), **counted)
 
 
 def _tool(name: str, *arguments: str) -> str:

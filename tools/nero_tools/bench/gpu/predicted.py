@@ -10,9 +10,14 @@ PREDICTED_MODEL = "gpt2-124m"
 PREDICTED_MS = {
     "A100": {"float32": 0.743, "bfloat16": 0.377},
     "H100": {"float32": 0.456, "bfloat16": 0.233},
-    "B200": {"float32": 0.197, "bfloat16": 0.173},
-    "RTX 4090": {"float32": 1.493, "bfloat16": 1.189},
-    "L4": {"float32": 4.994, "bfloat16": 3.223},
+    "H200": {"float32": 0.322, "bfloat16": 0.229},
+    "B200": {"float32": 0.197, "bfloat16": 0.181},
+    "RTX 4090": {"float32": 1.493, "bfloat16": 1.339},
+    "RTX 5090": {"float32": 1.057, "bfloat16": 1.057},
+    "L4": {"float32": 4.994, "bfloat16": 3.632},
+    "MI250X": {"float32": 1.039, "bfloat16": 0.667},
+    "MI300X": {"float32": 0.292, "bfloat16": 0.207},
+    "RX 7900 XTX": {"float32": 1.568, "bfloat16": 0.910},
 }
 
 

@@ -2,9 +2,9 @@
 
     python -m nero_tools.bench.gpu.roofline --json records/gpu-roofline.json
 
-Compiles the kernels for six architectures, counts registers, spills and instructions, and sets the time
-that a step needs by memory, by instructions and by float64 arithmetic beside the time of a copy that moves
-the same bytes. No GPU is needed; it takes some minutes.
+Compiles the kernels for six architectures of NVIDIA's and three of AMD's, counts registers, spills and
+instructions, and sets the time that a step needs by memory, by instructions and by float64 arithmetic
+beside the time of a copy that moves the same bytes. No GPU is needed; it takes some minutes.
 """
 
 import argparse
@@ -20,27 +20,29 @@ from torch import Tensor, nn
 from nero import param_groups
 from nero.backends.geometry import geometry
 from nero.backends.triton.table import TILES, Kind, walk_of
-from nero.cli.arguments import add_json_argument, list_of, names_of
+from nero.cli.arguments import add_json_argument, names_of
 from nero.cli.environment import versions
 from nero.cli.output import print_or_write
 from nero.core.neurons import neurons_from_options
 from nero.tables import aligned
-from nero_tools.arguments import whole_number
 from nero_tools.bench.gpu.cards import CARDS, Card
 from nero_tools.bench.gpu.machine_code import (
     ARCHITECTURES,
     DTYPES,
-    THREADS,
+    NUM_WARPS,
+    Architecture,
     MachineCode,
-    compiled_for_amd,
     compiled_step,
     compiled_tile,
+    threads,
+    warp_size,
 )
 from nero_tools.models import MODELS
 from nero_tools.progress import progress
 
 LAUNCH_SECONDS = 5e-6  # of each launch, with what lies between two: an assumption
 NUM_LAUNCHES = 2
+_BY_NAME = {str(each): each for each in ARCHITECTURES}
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="gpt2-124m", choices=[*MODELS])
     parser.add_argument(
         "--architectures",
-        type=list_of(whole_number(80, 120)),
-        default=",".join(map(str, ARCHITECTURES)),
-        metavar="N,...",
-        help="compute capabilities (default: %(default)s)",
+        type=names_of(_BY_NAME),
+        default=",".join(_BY_NAME),
+        metavar="NAME,...",
+        help="compute capabilities, and targets of AMD (default: %(default)s)",
     )
     parser.add_argument(
         "--dtypes",
@@ -99,14 +101,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     add_json_argument(parser)
     args = parser.parse_args(argv)
+    architectures = [_BY_NAME[name] for name in args.architectures]
     with progress() as show:
-        report = make_report(args.model, args.architectures, args.dtypes, show)
+        report = make_report(args.model, architectures, args.dtypes, show)
     print_or_write(text(report), report, args.json)
 
 
 def make_report(
     model: str,
-    architectures: Iterable[int],
+    architectures: Iterable[Architecture],
     dtypes: Sequence[str] = DTYPES,
     show: Any = lambda _: None,
 ) -> dict[str, Any]:
@@ -116,7 +119,7 @@ def make_report(
         loads = loads_of(MODELS[model]())
     for architecture in architectures:
         for dtype in dtypes:
-            show(f"sm_{architecture}, {dtype}")
+            show(f"{architecture}, {dtype}")
             whole = compiled_step(dtype, architecture)
             rows.append(row_of("all", dtype, architecture, whole, whole))
             codes = {}
@@ -131,16 +134,16 @@ def make_report(
     order = [card.name for card in CARDS]
     return {
         "versions": versions(("triton", "nero-optim")),
-        "num_warps": THREADS // 32,
+        "num_warps": NUM_WARPS,
+        "cards": [asdict(card) for card in CARDS],
         "tiles": rows,
-        "amd": {dtype: compiled_for_amd(dtype) for dtype in dtypes},
         "loads": [{**asdict(load), "kind": load.kind.name.lower()} for load in loads],
         "predictions": sorted(predictions, key=lambda p: (p["dtype"], order.index(p["card"]))),
     }
 
 
 def row_of(
-    name: str, dtype: str, architecture: int, code: MachineCode, whole: MachineCode
+    name: str, dtype: str, architecture: Architecture, code: MachineCode, whole: MachineCode
 ) -> dict[str, Any]:
     """Return a row of the table: a kind of tile by its usual path, or the whole kernel."""
     counts = asdict(code.counts)
@@ -148,8 +151,10 @@ def row_of(
         "tile": name,
         "dtype": dtype,
         "architecture": architecture,
+        "warp_size": warp_size(architecture),
         "registers": code.registers,
-        "spills": code.num_spills,
+        "scalar_registers": code.scalar_registers,
+        "spills": code.num_spills + code.num_spilled,
         "stack_bytes": code.stack_bytes,
         "shared_bytes": code.shared_bytes,
         "occupancy": whole.occupancy(architecture),
@@ -159,7 +164,7 @@ def row_of(
     if name == "all":
         return row
     kind = Kind[name.upper()]
-    per_thread = math.prod(TILES[kind]) / THREADS
+    per_thread = math.prod(TILES[kind]) / threads(architecture)
     # Of a neuron as long as its tile; what a tile costs once is divided by its weights.
     return {
         **row,
@@ -225,8 +230,9 @@ def predicted(
             if at_once * load.fan_in * 2 * size > card.cache_bytes:
                 moved += 2 * size * load.num_weights * (1 - block / load.fan_in)
         counts = run_counts(codes[load.kind], load.kind, load.fan_in)
-        num_instructions += counts["total"] * THREADS * load.num_tiles
-        num_float64 += counts["float64"] * THREADS * load.num_tiles
+        num_threads = threads(card.architecture) * load.num_tiles
+        num_instructions += counts["total"] * num_threads
+        num_float64 += counts["float64"] * num_threads
     return Prediction(
         card=card.name,
         model=model,
@@ -241,7 +247,16 @@ def predicted(
 
 def text(report: Mapping[str, Any]) -> str:
     """Return the tables."""
-    header = ["sm", "dtype", "tile", "registers", "spills", "shared", "occupancy", "128-bit loads"]
+    header = [
+        "target",
+        "dtype",
+        "tile",
+        "registers",
+        "spills",
+        "shared",
+        "occupancy",
+        "128-bit loads",
+    ]
     header += ["instructions/weight", "float64/weight", "conversions/weight", "memory/weight"]
     rows = [header]
     for row in report["tiles"]:
@@ -259,15 +274,10 @@ def text(report: Mapping[str, Any]) -> str:
         limits = [each[key] for key in ("copy", "memory", "instructions", "float64", "step")]
         micro = [f"{1e6 * seconds:.0f}" for seconds in limits]
         steps.append([each["card"], each["dtype"], *micro, f"{each['over_copy']:.2f}"])
-    amd = [
-        f"gfx942, {dtype}: " + ", ".join(f"{key} {value}" for key, value in found.items())
-        for dtype, found in report["amd"].items()
-    ]
     model = report["predictions"][0]["model"] if report["predictions"] else ""
     return "\n\n".join(
         [
             aligned(rows, left=(0, 1, 2)),
-            "\n".join(amd),
             f"Predicted, not measured: a step of {model}",
             aligned(steps, left=(0, 1)),
         ]

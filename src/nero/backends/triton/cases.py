@@ -149,24 +149,40 @@ def _awkward_rows(make: _Maker) -> Case:
 def _awkward_tiles(make: _Maker) -> Iterator[Case]:
     """Make awkward neurons of every kind of tile, with several blocks if the kind has them.
 
-    Each kind is compiled separately. One neuron is summed again in float64, one has NaN in its last block;
-    the second case of a kind has the options for which a kind has code.
+    Each kind is compiled separately, and so is each of a thread's numbers: the last block is short in the
+    first case of a kind, and nearly full in the second, which has the options for which a kind has code.
     """
-    shapes = {
-        "rows of 3": ((2, 3), 0),
-        "rows of 136": ((2, 136), 0),
-        "wide rows": ((2, 272), 0),
-        "rows of several blocks": ((2, TILES[Kind.LONG][1] + 16), 0),
-        "columns": ((40, 2), 1),
-        "odd rows of several blocks": ((2, TILES[Kind.STRIDED][1] + 7), 0),
+    long, strided = TILES[Kind.LONG][1], TILES[Kind.STRIDED][1]
+    fan_ins = {
+        "rows of 3": (3, 3),
+        "rows of 136": (136, 136),
+        "wide rows": (272, 272),
+        "rows of several blocks": (long + 16, 2 * long - 16),
+        "columns": (40, 40),
+        "odd rows of several blocks": (strided + 7, 2 * strided - 5),
     }
-    for name, (shape, dim) in shapes.items():
-        case = make(f"awkward {name}", shape, (dim,))
+    for name, (fan_in, other_fan_in) in fan_ins.items():
+        dim = 1 if name == "columns" else 0
+        shapes = [(5, fan_in), (3, other_fan_in)]
+        first, second = shapes if dim == 0 else [shape[::-1] for shape in shapes]
+        case = make(f"awkward {name}", first, (dim,), lr=1.0)
+        weight, grad, state = case.update.weight, case.update.grad, case.update.state
+        average = state["exp_avg_norm"].view(-1)
+        grad.select(dim, 0).mul_(_TINY)  # is summed again in float64
+        grad.select(dim, 1)[-1] = math.nan  # in the last block
+        average[2] = -0.0  # has missed steps
+        weight.select(dim, 3).zero_()
+        # The step nearly cancels the weights: they are nearly parallel to the step, and as long.
+        parallel, beta = grad.select(dim, 4), case.update.hyper.beta
+        weight.select(dim, 4).mul_(0.03).add_(parallel, alpha=0.3)
+        average[4] = math.sqrt(1 - beta * beta) * parallel.float().norm()
+        if "exp_avg" in state:
+            state["exp_avg"].select(dim, 4).copy_(parallel)
+        yield case
+
+        case = make(f"awkward {name} with options", second, (dim,), constraint=Sphere("initial"))
         case.update.grad.select(dim, 0).mul_(_TINY)
         case.update.grad.select(dim, 1)[-1] = math.nan
-        yield case
-        case = make(f"awkward {name} with options", shape, (dim,), constraint=Sphere("initial"))
-        case.update.grad.select(dim, 0).mul_(_TINY)
         # No layout gives neurons this penalty, but the kernel has it.
         hyper = case.update.hyper._replace(gain_penalty=0.5)
         yield case._replace(update=case.update._replace(hyper=hyper))
@@ -219,13 +235,14 @@ def _options(make: _Maker) -> list[Case]:
 def _tiles(make: _Maker) -> list[Case]:
     wide, long = 16 * 17, TILES[Kind.LONG][1] + 16
     made = [
-        make("two tiles of elements", (TILES[Kind.ELEMENTS][0] + 3,)),
+        _elements(make),
         make("rows of 100", (3, 100), (0,)),
         make("wide rows", (1, wide), (0,)),
         make("rows of several blocks", (1, long), (0,)),
         make("columns", (40, 5), (1,)),
         make("stacked columns", (2, 6, 5), (0, 2)),
         make("rows in pieces", (6, 2, 2, 2), (1,)),
+        make("pieces of several blocks", (TILES[Kind.STRIDED][1] // 9 + 2, 2, 3, 3), (1,)),
         make("rows at an odd address", (1, wide), (0,)),
     ]
     odd = made[-1].update
@@ -235,6 +252,16 @@ def _tiles(make: _Maker) -> list[Case]:
     if not scatters_noise(image.update):
         made.append(image)
     return made
+
+
+def _elements(make: _Maker) -> Case:
+    """Make more elements than threads; some have missed steps, and some of these have no gradient."""
+    case = make("two tiles of elements", (TILES[Kind.ELEMENTS][0] + 3,))
+    average = case.update.state["exp_avg_norm"]
+    average[::2] *= -1
+    average[::3] = -0.0
+    case.update.grad[::4] = 0
+    return case
 
 
 def _off_by_one(tensor: Tensor) -> Tensor:

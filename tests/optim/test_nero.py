@@ -585,7 +585,7 @@ class TestPresets:
         assert (group["role"], group["constraint"]) == ("neuron", Sphere())
 
     def test_it_is_for_the_whole_optimizer(self):
-        with pytest.raises(ValueError, match="for the whole optimizer"):
+        with pytest.raises(ValueError, match="apply to the whole optimizer"):
             Nero(self.model(), overrides={"*": {"preset": "rows"}})
 
     def test_a_pickle_keeps_it(self):

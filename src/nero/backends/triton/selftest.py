@@ -107,7 +107,7 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
         >>> from nero.backends.triton.launch import Variant
         >>> result = self_test(Variant(torch.device("meta"), torch.float32, stochastic=False))
         >>> result.passed, result.error
-        (False, 'on the device meta')
+        (False, 'it is on meta')
     """
     start, num_cases, differences = time.perf_counter(), 0, []
     error = why_not_device(variant.device)

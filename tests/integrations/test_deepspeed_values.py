@@ -96,7 +96,7 @@ def rows_that_were_swapped_are_named(stage):
         before(updates, groups)
 
     optimizer.rule.step = swapped
-    with pytest.raises(StepError, match="`fc.weight`: 41 neurons moved") as caught:
+    with pytest.raises(StepError, match=r"`fc\.weight`: 41 neurons moved") as caught:
         checked_step(engine, check, 1)
     assert {(fault.name, fault.kind) for fault in caught.value.report.faults} == {
         ("fc.weight", "wrong")

@@ -144,9 +144,9 @@ def groups_of(model: nn.Module, groups_of_whole: Callable[[nn.Module], list[Grou
         groups_of_whole: makes the groups of a model that is not wrapped.
     """
     sources = sources_of(model)
-    for source in sources.values():
-        if source.flat._params is None:
-            names = source.flat._fqns
+    for flat in (source.flat for source in sources.values()):
+        if flat._params is None:
+            names = flat._fqns
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise RuntimeError(
                 f"FSDP1 has merged `{names[0]}`{others} into one flat parameter, whatever their roles; "

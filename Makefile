@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products \
+.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products variants \
 	integrations jax random mutants zoo docs pages notebooks site dist sbom lock clean
 
 # What two parts need beside `dev`, which leaves it out: gigabytes. `make dev WITH="integrations jax"` installs all
@@ -72,9 +72,12 @@ test-kernels: dev
 test-distributed: dev
 	$(PYTEST) tests/distributed
 
-# All products of which these two parts have a selection.
+# All products of which these two parts have a selection, and all variants of the Triton kernel.
 products: dev
-	$(PYTEST) --durations=40 -m slow tests/backends tests/emulated_gpu tests/distributed
+	$(PYTEST) --durations=40 -m slow tests/backends tests/distributed
+
+variants: dev
+	$(PYTEST) -m slow tests/emulated_gpu
 
 test-lab: dev
 	$(PYTEST) lab

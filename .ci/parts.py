@@ -64,9 +64,14 @@ PARTS = (
     # All products of options, of which the two parts above have a selection: for changes of the arithmetic.
     Part(
         "products",
-        ("tests/backends", "tests/distributed", "tests/emulated_gpu",
+        ("tests/backends", "tests/distributed",
          "src/nero/backends", "src/nero/core", "src/nero/diagnostics", "src/nero/distributed",
          "src/nero/optim", "src/nero/hold.py", "src/nero/projection.py"),
+    ),
+    # All variants of the Triton kernel on three architectures: compiling them takes longest.
+    Part(
+        "variants",
+        ("tests/emulated_gpu", "src/nero/backends/triton", "src/nero/backends/plain.py", "src/nero/core"),
     ),
     Part("test-lab", ("lab", "README.md", "docs", "tools/reports", *RANKS), ("lab",), is_weekly=True),
     Part(

@@ -149,8 +149,8 @@ def _awkward_rows(make: _Maker) -> Case:
 def _awkward_tiles(make: _Maker) -> Iterator[Case]:
     """Make awkward neurons of every kind of tile, with several blocks if the kind has them.
 
-    Each kind is compiled separately, and so is each of a thread's numbers: the last block is short in the
-    first case of a kind, and nearly full in the second, which has the options for which a kind has code.
+    Each kind is compiled separately, and so is each of a thread's numbers. The last block is short in a
+    kind's first case and nearly full in its second, which has the options that a kind has code for.
     """
     long, strided = TILES[Kind.LONG][1], TILES[Kind.STRIDED][1]
     fan_ins = {

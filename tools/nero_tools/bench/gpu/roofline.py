@@ -2,9 +2,9 @@
 
     python -m nero_tools.bench.gpu.roofline --json records/gpu-roofline.json
 
-Compiles the kernels for six architectures of NVIDIA's and three of AMD's, counts registers, spills and
-instructions, and sets the time that a step needs by memory, by instructions and by float64 arithmetic
-beside the time of a copy that moves the same bytes. No GPU is needed; it takes some minutes.
+Compiles the kernels for six NVIDIA and three AMD architectures, and counts registers, spills and
+instructions. The predicted step time is bound by memory, by instructions or by float64 arithmetic, and is
+compared with a copy that moves the same bytes. No GPU is needed; it takes some minutes.
 """
 
 import argparse

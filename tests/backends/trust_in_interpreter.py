@@ -240,7 +240,7 @@ class TestTrusted:
 
     def test_not_while_a_graph_is_captured(self, monkeypatch):
         monkeypatch.setattr(trust, "is_capturing", lambda device: True)
-        with pytest.raises(RuntimeError, match="Step once before the capture"):
+        with pytest.raises(RuntimeError, match="step once before the capture"):
             trained()
 
 

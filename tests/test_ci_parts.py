@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -63,6 +64,9 @@ class TestIsSkipped:
     def test_after_a_change_of_something_else(self, repository, name):
         (repository / name).write_text("changed")
         assert parts.due([LAB], repository) == []
+
+    def test_except_on_mondays_if_it_takes_too_long(self, repository):
+        assert parts.due([replace(LAB, is_only_weekly=True)], repository) == []
 
     def test_after_another_part_has_passed(self, repository):
         parts.record([parts.Part("tools", ("src",))], repository)

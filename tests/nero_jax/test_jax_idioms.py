@@ -163,7 +163,7 @@ def test_the_remedy_is_not_the_guess(path, shape, guess, remedy):
 def test_project_with_the_preset_leaves_nothing_to_say():
     params = {"Embed_0": {"embedding": jax.random.normal(jax.random.key(0), (5, D))}}
     tx = nero.jax.nero(preset="rows")
-    with pytest.raises(UserWarning, match=r"norm 4.*project\(params, preset=.*the preset"):
+    with pytest.raises(UserWarning, match=r"norm 4.*project\(params, preset=.*the same preset"):
         tx.init(nero.jax.project(params))
     tx.init(nero.jax.project(params, preset="rows"))
 

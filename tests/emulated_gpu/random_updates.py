@@ -29,14 +29,14 @@ def random_updates(variant: Variant, *, num: int, seed: int) -> list[Update]:
             ((neurons, fan_in), (0,)), ((few, neurons), (1,)), ((neurons * few,), None),
             ((2, few, neurons), (0, 2)), ((few, min(neurons, 3), 3, 3), (1,)),
         ))  # fmt: skip
-        if variant.shared and dims is None:
-            continue
         options = {
             "constraint": pick.choice(_CONSTRAINTS), "norm": pick.choice(("rms", "peak")),
             "beta": pick.choice((0.0, 0.9, 0.999)), "maximize": pick.random() < 0.3,
             "nonfinite": pick.choice(("skip", "propagate")), "lr": pick.choice((0.01, 0.5)),
         }  # fmt: skip
         update = make(f"{shape}", shape, dims, **options).update
+        if variant.shared and update.neurons.is_elementwise:  # nothing to sum over ranks
+            continue
         for _ in range(3):  # some elements, or the neurons around them
             row = tuple(pick.randrange(n) for n in shape)
             size = pick.choice((0.0, 1e-30, 1e30, math.nan, math.inf))

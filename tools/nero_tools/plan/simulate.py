@@ -115,7 +115,7 @@ def plan(
     known = dict.fromkeys([*OPTIMIZERS, *FLAT_OPTIMIZERS])
     for each in optimizers:
         if each not in known:
-            raise CommandError(f"unknown optimizer {each!r}; choose from {', '.join(known)}")
+            raise CommandError(f"optimizers must be among {', '.join(known)}, not {each!r}")
     if ranks.zero > 1 or ranks.zero3 > 1:
         return _plan_of_ranges(_copied(model), ranks, name, optimizers, example)
     optimizers = [each for each in optimizers if each in OPTIMIZERS]

@@ -98,7 +98,7 @@ def test_a_cut_needs_a_plan():
     model.tp_plan = {"0": "colwise_rep", "1": "rowwise"}
     assert plan(model, parse_ranks("tp=2")).costs["nero"].num_collectives == 1
     model.tp_plan = {"0": "sideways"}
-    with pytest.raises(CommandError, match="'sideways' of '0'"):
+    with pytest.raises(CommandError, match="'0' to 'sideways'"):
         plan(model, parse_ranks("tp=2"))
 
 

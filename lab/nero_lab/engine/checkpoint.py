@@ -39,7 +39,7 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # of many types, by where the file ends
         raise ConfigError(
-            f"{path} is damaged ({in_one_line(error)}); remove it to begin the run again"
+            f"{path} is damaged ({in_one_line(error)}); remove it to start the run over"
         ) from error
     return state
 

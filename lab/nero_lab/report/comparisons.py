@@ -34,8 +34,8 @@ REPARAMETERISED = {"adam-momentum": "Adam (beta1 = 0.9)", "adam": "Adam (beta1 =
 """Section 5.3 says "Adam" and not which: the authors' code has torch's default beta1 = 0.9."""
 
 MODERN_RIVALS = (
-    *("nero-rows", "nero-polar", "adamw", "muon"),
-    *("schedule-free", "prodigy", "sgd-momentum"),
+    *("nero-rows", "nero-polar", "adamw", "muon", "normuon"),
+    *("soap", "schedule-free", "prodigy", "sgd-momentum"),
 )
 """What one would use today, Nero with a preset among them."""
 

@@ -57,6 +57,8 @@ LOOKS: dict[str, Look] = {
     "adamw": Look("AdamW", "#000000"),
     "sgd-momentum": Look("SGD with momentum", "#4b86b4", _MIXED),
     "muon": Look("Muon", "#7b3fb5"),
+    "normuon": Look("NorMuon", "#b18bd6", _LONG),
+    "soap": Look("SOAP", "#6a8f1f", _MIXED),
     "schedule-free": Look("Schedule-Free AdamW", "#17a2a2", _LONG),
     "prodigy": Look("Prodigy", "#b8860b", _SHORT),
 }

@@ -30,4 +30,4 @@ def started(model, optimizer, stage, config=(), zero=()):
 
 
 def dtype_of(config):
-    return torch.bfloat16 if "bf16" in config else torch.float16 if "fp16" in config else None
+    return torch.bfloat16 if "bf16" in config else None

@@ -89,12 +89,7 @@ class Comparison:
             (new - expected).norm(dim=1) <= self._error() * wanted + self._rounding() * scale
         )
         stuck = known & ~moved & (wanted > 2 * self._rounding() * scale)
-        self._count(
-            "still",
-            stuck,
-            "{count} neurons did not move, despite a nonzero gradient",
-            "check that this parameter is in the optimizer, and that every rank takes the step",
-        )
+        self._count_still(stuck)
         idle = known & moved & (wanted == 0)
         self._count("moved", idle, "{count} neurons moved, despite a zero gradient", _DATA)
         wrong = wrong & ~stuck & ~idle
@@ -185,12 +180,15 @@ class Comparison:
     def _check_still(self, moved: Tensor, known: Tensor) -> None:
         should = self.grad.isfinite().all(1) & (self.grad != 0).any(1) & ~known & (self.lr > 0)
         if (should & ~moved).sum() * 2 > should.sum():
-            self._count(
-                "still",
-                should & ~moved,
-                "{count} neurons did not move, despite a nonzero gradient",
-                "check that this parameter is in the optimizer, and that every rank takes the step",
-            )
+            self._count_still(should & ~moved)
+
+    def _count_still(self, stuck: Tensor) -> None:
+        self._count(
+            "still",
+            stuck,
+            "{count} neurons did not move, despite a nonzero gradient",
+            "check that this parameter is in the optimizer, and that every rank takes the step",
+        )
 
     def _check_lost(self, old: Tensor, new: Tensor, known: Tensor) -> None:
         if self.dtype.itemsize > 2 or self.hyper.stochastic_rounding or self.is_stuck:

@@ -140,7 +140,7 @@ def test_fewer_examples_than_a_batch_are_refused(
     call: Call, data_dir: Path, tmp_path: Path
 ) -> None:
     words = ("run", "mnist-deep", *SMOKE, "--set", "num_images=249", "--data-dir", data_dir)
-    call(*words).assert_refused("an epoch has no steps", codes=[2])
+    call(*words).assert_refused("has no steps: there are fewer examples", codes=[2])
     assert files_below(tmp_path) == set()
 
 
@@ -198,7 +198,7 @@ def test_damaged_records_say_what_to_remove(
 def test_a_missing_data_folder_is_not_made(call: Call, tmp_path: Path, no_network: None) -> None:
     for folder in ("data", "deep/er/data"):
         ended = call("run", "shakespeare", *SMOKE, "--data-dir", folder)
-        ended.assert_refused("could not be fetched (no network)", codes=[2])
+        ended.assert_refused("could not be downloaded (no network)", codes=[2])
         assert files_below(tmp_path) == set()
 
 
@@ -277,7 +277,7 @@ def test_foreign_files_do_not_end_a_report(call: Call, tmp_path: Path) -> None:
         (warning,) = [line for line in warnings if f"/{name}: " in line]
         assert warning.startswith("nero-lab report: skipped ")
     page = (tmp_path / "report" / "method.md").read_text(encoding="utf-8")
-    assert "From the records of 1 runs" in page
+    assert "from the records of 1 runs" in page
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_another_file_than_the_published_one_is_refused(served: Path, tmp_path: 
 def test_a_local_file_that_was_changed_is_named(served: Path, tmp_path: Path) -> None:
     path = files.folder("text", tmp_path) / "text.txt"
     path.write_bytes(TEXT + b"!")
-    with pytest.raises(DataError, match="Remove it to fetch it again"):
+    with pytest.raises(DataError, match="Remove it to download it again"):
         files.folder("text", tmp_path)
     path.unlink()
     assert files.folder("text", tmp_path) == path.parent

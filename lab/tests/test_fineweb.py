@@ -68,9 +68,9 @@ def test_windows_lie_side_by_side_and_in_one_shard(tmp_path: Path) -> None:
     ("position", "value", "message"),
     [
         (0, 7, f"begins with 7, not {MAGIC}"),
-        (1, 2, "of version 2 of its format; we read version 1"),
-        (2, 8, r"has 1,044 bytes; with the 8 tokens of its header it would have 1,040"),
-        (2, 11, r"has 1,044 bytes; with the 11 tokens of its header it would have 1,046"),
+        (1, 2, "format version 2; we read version 1"),
+        (2, 8, r"has 1,044 bytes, but with the 8 tokens in its header it would have 1,040"),
+        (2, 11, r"has 1,044 bytes, but with the 11 tokens in its header it would have 1,046"),
         (2, -1, "with the -1 tokens"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_shard_that_was_cut_short_is_named(tmp_path: Path) -> None:
     write_counting(tmp_path, 10)
     path = tmp_path / "count_00.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"count_00\.bin has 1,043 bytes.*Fetch it again"):
+    with pytest.raises(DataError, match=r"count_00\.bin has 1,043 bytes.*Download it again"):
         shards(tmp_path)
     path.write_bytes(b"<html>")
     with pytest.raises(DataError, match=r"count_00\.bin has 6 bytes, fewer than the header"):
@@ -158,14 +158,14 @@ def test_the_seed_does_not_change_the_order_of_tokens(folder: Path) -> None:
 
 
 def test_a_run_that_would_read_tokens_twice_is_refused(folder: Path) -> None:
-    message = r"fineweb_train_\*\.bin holds 9,984 tokens, and a run of 3 epochs reads 11,520"
+    message = r"fineweb_train_\*\.bin holds 9,984 tokens, but a run of 3 epochs reads 11,520"
     with pytest.raises(DataError, match=message):
         experiment(folder, epochs=3)
 
 
 def test_validation_wants_all_its_tokens(folder: Path) -> None:
     recipe = replace(SMOKE, options={**SMOKE.options, "num_valid_tokens": 4096})
-    with pytest.raises(DataError, match=r"fineweb_val_\*\.bin .* and validation reads 4,096"):
+    with pytest.raises(DataError, match=r"fineweb_val_\*\.bin .* but validation reads 4,096"):
         FineWeb(Setting(recipe, 0, folder), folder)
 
 

@@ -35,14 +35,14 @@ def test_pairs_decide_where_ranges_overlap() -> None:
     assert against(mine, theirs) == "better"
     assert against(theirs, mine) == "worse"
     # The same scores, given to other seeds.
-    assert against(mine, rate(21.1, 31.2, 11.0)) == "not told apart"
+    assert against(mine, rate(21.1, 31.2, 11.0)) == "inconclusive"
 
 
 def test_only_seeds_that_both_have_are_compared() -> None:
     mine, theirs = rate(1.0, 1.1, 1.2, seeds=(0, 1, 2)), rate(2.0, 2.1, 2.2, seeds=(2, 3, 4))
     assert difference(mine, theirs).num_seeds == shared_seeds([mine, theirs]) == 1
     assert difference(mine, rate(2.0, seeds=(7,))).num_seeds == 0
-    assert against(mine, rate(2.0, seeds=(7,))) == "not told apart"
+    assert against(mine, rate(2.0, seeds=(7,))) == "inconclusive"
     assert shared_seeds([]) == 0
 
 
@@ -52,8 +52,8 @@ def test_only_seeds_that_both_have_are_compared() -> None:
         ((1.0,), (math.inf,), "better"),
         ((1.0, 1.0, 1.0), (math.inf,) * 3, "better"),
         ((math.inf,) * 3, (1.0, 1.0, 1.0), "worse"),
-        ((1.0, 1.0, 1.0), (2.0, 2.1, math.inf), "not told apart"),
-        ((math.inf,) * 3, (math.inf,) * 3, "not told apart"),
+        ((1.0, 1.0, 1.0), (2.0, 2.1, math.inf), "inconclusive"),
+        ((math.inf,) * 3, (math.inf,) * 3, "inconclusive"),
     ],
 )
 def test_runs_that_diverged(

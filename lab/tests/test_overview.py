@@ -37,9 +37,9 @@ def test_claims_have_their_comparisons_in_a_table(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-resnet18", FINALS)
     verdicts = judge(TASKS, read_results(tmp_path))
     (verdict,) = (v for claim, v in verdicts.items() if claim.key == "best-cifar-resnet18")
-    assert in_short(verdict) == "Adam 8.400, Nero 10.50, SGD 21.00"
+    assert in_short(verdict) == "Adam 8.400; Nero 10.50; SGD 21.00"
     table = pairs_table(verdicts)
-    assert set(table["alone, at 95 %"]) == {"better", "worse"}
+    assert set(table["pairwise, at 95%"]) == {"better", "worse"}
     assert len(table) == 2
 
 
@@ -63,4 +63,4 @@ def test_both_are_drawn_where_there_is_something_to_show(tmp_path: Path) -> None
     for name in ("verdict.png", "rates.png"):
         assert (tmp_path / "out" / "figures" / name).stat().st_size > 10_000
         assert f"figures/{name}" in markdown
-    assert "“held” of 0." in markdown  # how often the rule is wrong
+    assert "“held” for 0." in markdown  # how often the rule is wrong

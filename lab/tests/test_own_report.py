@@ -49,7 +49,7 @@ def test_a_report_names_the_tasks_that_it_leaves_out(call: Call, tmp_path: Path)
     assert ended.code == 0
     (line,) = ended.err.splitlines()
     assert "records.jsonl" in line
-    assert "spirals:TASK is not among the tasks of this report: see --tasks" in line
+    assert "spirals:TASK is not among this report's tasks: see --tasks" in line
 
 
 def test_tasks_can_be_chosen(call: Call, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_tasks_can_be_chosen(call: Call, tmp_path: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "LAMB with beta1 = 0 does not learn Pong" in page  # a claim that Pong tests
-    assert "perceptron of 100 layers" not in page
+    assert "100-layer MLP" not in page
     assert "Shakespeare" not in page
 
 

@@ -127,9 +127,9 @@ def test_table_has_the_numbers_of_the_records(tmp_path: Path) -> None:
 
 def test_page_says_how_far_a_network_was_shrunk(report: tuple[str, str, Path]) -> None:
     markdown, _, _ = report
-    assert "| cpu: 1,000 of 28.1M parameters |" in markdown  # in the verdict
-    assert "The network has 1,000 of 28.1M parameters." in markdown
-    assert "ours, cpu scale, 1,000 of 28.1M parameters" in markdown
+    assert "| cpu: 1,000 parameters (paper scale: 28.1M) |" in markdown  # in the verdict
+    assert "The network has 1,000 parameters (paper scale: 28.1M)." in markdown
+    assert "ours, cpu scale, 1,000 parameters (paper scale: 28.1M)" in markdown
     assert "cpu: 1,000 parameters" in markdown  # of a task that is not shrunk
 
 
@@ -148,8 +148,8 @@ def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
     index = rows.index[rows.task == "pong"][0]
     assert rows.Nero[index] == "**20.62 ± 0.05 at lr 0.01**"
     ours = rows.loc[index + 1]
-    assert ours.Adam == "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only rate**"
-    assert ours.Nero == "2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only rate"
+    assert ours.Adam == "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only one tried**"
+    assert ours.Nero == "2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only one tried"
 
 
 def test_modern_question_compares_defaults_with_tuned_rivals(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_modern_question_says_how_many_runs_diverged(tmp_path: Path) -> None:
     (row,) = modern_table(read_results(tmp_path)["shakespeare"]).to_numpy().tolist()
     _, _, score, advantage, outcome = row
     assert score == "1 of 2 runs diverged, others 1.200"
-    assert (advantage, outcome) == ("1 of 2 runs diverged", "not told apart")
+    assert (advantage, outcome) == ("1 of 2 runs diverged", "inconclusive")
 
 
 def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_path: Path) -> None:
@@ -186,9 +186,9 @@ def test_best_rate_is_a_disagreement_only_if_the_published_one_was_tried(tmp_pat
 
     for lr, final in ((0.03, 8.0), (1.0, 9.0)):
         write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", lr), [final])
-    assert "best rate of SGD" not in text()
+    assert "Best learning rate for SGD" not in text()
     write_run(tmp_path / "runs", RunConfig("cifar-resnet18", "cpu", "sgd", 0.1), [10.0])
-    assert "The best rate of SGD is 0.03 here (of 3 tried) and 0.1 in the paper." in text()
+    assert "Best learning rate for SGD: 0.03 here (of 3 tried), 0.1 in the paper." in text()
 
 
 def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_claim_that_is_not_shown_is_told_in_its_section(tmp_path: Path) -> None:
     write_finals(tmp_path, "mnist-deep", {"nero": (0.9,), **chance})
     write_report(tmp_path, tmp_path / "out")
     text = report_text(tmp_path / "out")
-    assert "a perceptron of 100 layers.” is not shown, for want of tuned rivals" in text
+    assert "a 100-layer MLP.” was not shown, because its rivals were not tuned enough" in text
     assert '<span class="not-shown">? not shown</span>' in text
     for optimizer, lrs in {"sgd": (0.01, 1.0), "adam": (1e-4, 1e-2), "lamb": (1e-3, 0.1)}.items():
         for lr in lrs:
@@ -333,7 +333,7 @@ def test_file_that_holds_something_else_is_skipped_with_a_word(
     assert f"skipped {tmp_path / 'foreign.jsonl'}" in capsys.readouterr().err
     page = report_text(tmp_path / "out")
     assert "- `foreign.jsonl`: " in page
-    assert "From the records of 1 runs" in page
+    assert "from the records of 1 runs" in page
 
 
 def test_run_with_a_broken_line_is_left_out(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_preset_is_scored_at_its_default_and_a_rival_at_its_best(tmp_path: Pat
     make_up(tmp_path)
     found = today_of(tmp_path)
     rows = {row[0]: row[1:] for row in protocol.table(found).to_numpy().tolist()}
-    assert rows["Nero, preset polar"][:3] == ["0.03 (default)", "1, its default", "3"]
+    assert rows["Nero, preset polar"][:3] == ["0.03 (default)", "1 (default)", "3"]
     assert rows["AdamW"][:3] == ["0.003", "5", "3"]
     assert rows["AdamW"][3:] == ["1.990", "1.980 to 2.000"]
     assert found.missing == ["Nero, preset rows"]
@@ -49,11 +49,11 @@ def test_sentences_have_the_interval_the_seeds_and_the_rates(tmp_path: Path) -> 
     make_up(tmp_path)
     adamw, muon = protocol.sentences(today_of(tmp_path))
     assert adamw.startswith(
-        "Nero, preset polar is ahead of AdamW by 24.1% (95% interval 21.6% to 26.6%)"
+        "Nero, preset polar: 24.1% ahead of AdamW (95% interval 21.6% to 26.6%)"
     )
-    assert adamw.endswith("; 3 seeds; its default against the best of 5 learning rates.")
-    assert "one seed only, so no interval" in muon
-    assert "is not told apart from Muon by 0.0%" in muon
+    assert adamw.endswith("; 3 seeds; default against best of 5 learning rates.")
+    assert "; 1 seed, so no interval; " in muon
+    assert "no clear difference from Muon, 0.0%" in muon
 
 
 def test_a_comparison_without_a_rival_is_not_shown(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_a_comparison_without_a_rival_is_not_shown(tmp_path: Path) -> None:
     assert protocol.scored(read_records(tmp_path, TASKS), TASKS) == {}
 
 
-def test_two_seeds_are_a_leaning(tmp_path: Path) -> None:
+def test_two_seeds_show_a_tendency(tmp_path: Path) -> None:
     make_up(tmp_path, num_seeds=2)
-    assert "; 2 seeds only, so a leaning; " in protocol.sentences(today_of(tmp_path))[0]
+    assert "; 2 seeds, so at most a tendency; " in protocol.sentences(today_of(tmp_path))[0]
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [("diverged", "the only run diverged"), ("stopped", "stopped at half time, far behind")],
+    [("diverged", "the only run diverged"), ("stopped", "stopped halfway, far behind")],
 )
 def test_a_lost_rival_is_told(tmp_path: Path, status: str, words: str) -> None:
     make_up(tmp_path, muon_status=status)
@@ -82,9 +82,9 @@ def test_its_runs_stand_beside_those_of_another_scale(tmp_path: Path) -> None:
     assert read_results(tmp_path / "runs")["shakespeare"].scale == "cpu"
     write_report(tmp_path / "runs", tmp_path / "out")
     text = report_text(tmp_path / "out")
-    assert "### By the protocol" not in (tmp_path / "out" / "report.md").read_text()
-    assert "## By the protocol" in (tmp_path / "out" / "task-shakespeare.md").read_text()
-    assert "is ahead of AdamW by" in text
+    assert "### Protocol runs" not in (tmp_path / "out" / "report.md").read_text()
+    assert "## Protocol runs" in (tmp_path / "out" / "task-shakespeare.md").read_text()
+    assert "ahead of AdamW (" in text
     assert (tmp_path / "out" / "figures" / "today.png").stat().st_size > 5_000
     overview = (tmp_path / "out" / "report.md").read_text()
     assert "Nero, preset polar 1.510" in overview

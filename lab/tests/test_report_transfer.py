@@ -49,8 +49,8 @@ def test_a_preset_is_held_at_its_default_and_others_at_their_best_without_a_vari
     found = table(read_results(tmp_path)["shakespeare-transfer"]).set_index("network")
     assert list(found.columns) == ["Nero, preset rows at 0.03", "AdamW at 0.003"]
     assert found.index[0] == "width 128, layers 4, steps 300"
-    assert found.iloc[0, 0] == "2.000, +5.3 % (best at 0.06)"
-    assert found.loc["width 64", "AdamW at 0.003"] == "2.500, +25.0 % (best at 0.006)"
+    assert found.iloc[0, 0] == "2.000, +5.3% (best at 0.06)"
+    assert found.loc["width 64", "AdamW at 0.003"] == "2.500, +25.0% (best at 0.006)"
     assert found.loc["steps 600"].tolist() == ["diverged", NOTHING]
 
 
@@ -89,7 +89,7 @@ def test_the_page_has_one_map_and_no_curves(tmp_path: Path) -> None:
     assert figures == {"shakespeare-transfer-rates.png"}
     markdown = report_text(tmp_path / "out")
     assert "figures/shakespeare-transfer-rates.png" in markdown
-    assert "| width 64 | 2.000, +0.0 % | 2.500, +25.0 % (best at 0.006) |" in markdown
+    assert "| width 64 | 2.000, +0.0% | 2.500, +25.0% (best at 0.006) |" in markdown
 
 
 @pytest.mark.parametrize("variant", SHAKESPEARE_TRANSFER.variants)

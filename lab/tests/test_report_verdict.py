@@ -55,7 +55,7 @@ def test_rate_is_chosen_by_validation_and_judged_by_the_test_split(tmp_path: Pat
     best = best_of(results, "nero")
     assert (best.lr, best.mean) == (0.01, 30.0)
     assert results.metric.label == "test perplexity"
-    table = summary_table(TASKS, {"wikitext2": results}).set_index("whose")
+    table = summary_table(TASKS, {"wikitext2": results}).set_index("source")
     assert table.metric["paper"].iloc[0] == "training accuracy"  # of the first row, mnist-deep
     assert set(table.metric.filter(like="ours, cpu")) == {"test perplexity"}
     assert best_of(results, "sgd").mean == math.inf
@@ -182,7 +182,7 @@ def write_values(folder: Path, task: str, optimizer: str, values: tuple[float, .
     ("task", "first", "second", "expected"),
     [
         ("multi30k", (1.0, 1.0), (5.0, 6.0), "better"),
-        ("multi30k", (1.0, 1.0, math.inf), (5.0, 6.0, 6.0), "not told apart"),
+        ("multi30k", (1.0, 1.0, math.inf), (5.0, 6.0, 6.0), "inconclusive"),
         ("multi30k", (math.inf, math.inf), (5.0, 6.0), "worse"),
         ("pong", (20.0, 21.0), (-20.0, -21.0), "better"),
         ("pong", (math.inf, math.inf), (-20.0, -21.0), "worse"),
@@ -214,8 +214,8 @@ def test_best_rate_at_an_end_of_the_grid_is_told(tmp_path: Path) -> None:
         write_run(tmp_path, RunConfig("cifar-vgg11", "cpu", "nero", lr), [final])
         write_run(tmp_path, RunConfig("cifar-vgg11", "cpu", "lamb", lr), [22.0 - final])
     measured = judge(tmp_path, "best-cifar-vgg11").measured
-    assert "at lr 0.06, best of 3 rates and the largest of them" in measured
-    assert "at lr 0.01, best of 3 rates and the smallest of them" in measured
+    assert "at lr 0.06, the best and largest of 3 tried" in measured
+    assert "at lr 0.01, the best and smallest of 3 tried" in measured
 
 
 def test_measured_names_rates_and_how_many_were_tried(tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_measured_names_rates_and_how_many_were_tried(tmp_path: Path) -> None:
         write_run(tmp_path, RunConfig("cifar-resnet18", "cpu", "nero", lr), [final])
     write_finals(tmp_path, "cifar-resnet18", {"sgd": (12.0, 13.0)})
     measured = judge(tmp_path, "best-cifar-resnet18").measured
-    assert "Nero 10.00 (1 seed) at lr 0.01, best of 3 rates" in measured
-    assert "SGD 12.50 (12.00 to 13.00, 2 seeds) at lr 0.1, the only rate" in measured
+    assert "Nero 10.00 (1 seed) at lr 0.01, the best of 3 tried" in measured
+    assert "SGD 12.50 (12.00 to 13.00, 2 seeds) at lr 0.1, the only one tried" in measured
 
 
 def test_nobody_wins_by_more_rates(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_depth_is_judged_apart_from_full_width_and_tells_of_it(tmp_path: Path) -
     write_run(tmp_path, RunConfig("mnist-deep", "cpu", "adam", variant="full-width"), [0.1, 0.77])
     both = judge(tmp_path, "deep-tuned")
     assert (alone.outcome, both.outcome) == ("not shown", "not shown")
-    assert "With full width: Adam 0.7700" in both.measured
+    assert "At full width: Adam 0.7700" in both.measured
 
 
 def write_scales(folder: Path, optimizer: str, large: float, lr: float = 0.01) -> None:

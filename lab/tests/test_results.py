@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 def test_what_is_collected_is_what_was_recorded(call: Call, runs: Path, tmp_path: Path) -> None:
     ended = call(*COLLECT)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out == "added 3 runs to results; there already: 0, not finished: 1\n"
+    assert ended.out == "added 3 runs to results; already there: 0, unfinished: 1\n"
     files = {"pong", "pong/cpu.jsonl", "pong/smoke.jsonl"}
     assert files_below(tmp_path / "results") == files
     done = [record for record in results.read_all(runs) if record.is_done]
@@ -47,10 +47,10 @@ def test_what_is_collected_is_what_was_recorded(call: Call, runs: Path, tmp_path
 def test_a_run_is_added_once(call: Call, runs: Path, file: Path) -> None:
     assert call(*COLLECT).code == 0
     before = file.read_bytes()
-    assert call(*COLLECT).out.startswith("added 0 runs to results; there already: 3,")
+    assert call(*COLLECT).out.startswith("added 0 runs to results; already there: 3,")
     assert file.read_bytes() == before
     write_run(runs, RunConfig("pong", optimizer="adam"), [1.0])  # by now it has finished
-    assert call(*COLLECT).out.startswith("added 1 runs to results; there already: 3,")
+    assert call(*COLLECT).out.startswith("added 1 runs to results; already there: 3,")
     assert file.read_bytes().startswith(before)
     names = [json.loads(line)["run"] for line in file.read_bytes().splitlines()]
     assert names == ["nero-lr0.01-seed0", "sgd-lr0.1-seed0", "adam-lr0.0001-seed0"]
@@ -62,7 +62,7 @@ def test_other_records_of_a_run_are_refused(call: Call, runs: Path, tmp_path: Pa
     write_run(runs, RunConfig("mnist-deep"), [1.0])  # which could be added
     write_run(runs, RunConfig("pong", optimizer="sgd"), [2.5])
     ended = call(*COLLECT)
-    ended.assert_refused("pong/cpu.jsonl has other records of sgd-lr0.1-seed0 than", codes=[2])
+    ended.assert_refused("pong/cpu.jsonl has different records for sgd-lr0.1-seed0 than", codes=[2])
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*.jsonl")} == before
 
 
@@ -70,7 +70,9 @@ def test_two_folders_of_runs_must_agree(call: Call, runs: Path, tmp_path: Path) 
     for name, final in (("a", 1.0), ("b", 1.0), ("c", 5.0)):
         write_run(tmp_path / "many" / name, RunConfig("mnist-deep"), [final])
     ended = call("collect", "many", "--results", "results")
-    ended.assert_refused("mnist-deep/cpu.jsonl has other records of nero-lr0.001-seed0", codes=[2])
+    ended.assert_refused(
+        "mnist-deep/cpu.jsonl has different records for nero-lr0.001-seed0", codes=[2]
+    )
     assert not (tmp_path / "results").exists()
     ended = call("collect", "many/a", "--results", "results")
     assert ended.out.startswith("added 1 runs")
@@ -98,7 +100,7 @@ def test_what_cannot_be_read_is_named(
 
 def test_records_in_the_wrong_place_are_refused(call: Call, runs: Path, tmp_path: Path) -> None:
     (runs / "pong" / "cpu").rename(runs / "pong" / "gpu")
-    call(*COLLECT).assert_refused("is not where a run leaves its records", codes=[2])
+    call(*COLLECT).assert_refused("is not in a run's folder", codes=[2])
     call("collect", "nowhere", "--results", "x").assert_refused("no records below nowhere")
     assert not (tmp_path / "results").exists()
 
@@ -117,7 +119,7 @@ def test_an_append_that_was_interrupted(size: int, call: Call, runs: Path, file:
     ended = call("report", "--results", "results")
     assert ended.code == 0
     assert "skipped results/pong/cpu.jsonl: line 2 is not a run" in ended.message
-    assert call(*COLLECT).out.startswith("added 1 runs to results; there already: 2,")
+    assert call(*COLLECT).out.startswith("added 1 runs to results; already there: 2,")
     assert file.read_bytes() == whole
 
 
@@ -125,9 +127,9 @@ def test_a_last_newline_may_be_missing(call: Call, runs: Path, file: Path) -> No
     assert call(*COLLECT).code == 0
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    assert call(*COLLECT).out.startswith("added 0 runs to results; there already: 3,")
+    assert call(*COLLECT).out.startswith("added 0 runs to results; already there: 3,")
     write_run(runs, RunConfig("pong", optimizer="adam"), [1.0])
-    assert call(*COLLECT).out.startswith("added 1 runs to results; there already: 3,")
+    assert call(*COLLECT).out.startswith("added 1 runs to results; already there: 3,")
     assert file.read_bytes().startswith(whole)
     assert len(results.read_all(file.parents[1])) == 4
 

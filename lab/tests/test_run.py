@@ -183,7 +183,7 @@ def test_ranks_that_cannot_share_a_batch_are_refused(data_dir: Path, tmp_path: P
     command = [*_torchrun(3), *_command(config, tmp_path, data_dir)]
     ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
     assert ended.returncode
-    assert "a batch of 250 examples cannot be shared equally by 3 ranks" in ended.stderr
+    assert "a batch of 250 examples cannot be split equally across 3 ranks" in ended.stderr
 
 
 def test_a_finished_run_is_only_read(data_dir: Path, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_failure_is_recorded_and_raised(
 
 def test_what_the_user_must_put_right_leaves_nothing(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("cifar-resnet18", scale="smoke", optimizer="schedule-free")
-    with pytest.raises(ConfigError, match="statistics of batch norm"):
+    with pytest.raises(ConfigError, match="running statistics of batch norm"):
         run(config, dirs(tmp_path / "runs", data_dir))
     assert not (tmp_path / "runs").exists()
 

@@ -160,8 +160,8 @@ def test_a_sweep_whose_driver_is_killed_goes_on_by_the_same_command(
     process = start(arguments, tmp_path)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert "runs to make: 1, " in err
-    assert "1 done before" in err
+    assert "runs to do: 1, " in err
+    assert "1 already done" in err
     assert stamp(half_done / EARLIER.name) == before
     assert lines(half_done, KILLED)[0] == header
     assert without_clock(half_done, KILLED) == without_clock(unbroken, KILLED)

@@ -39,11 +39,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--optimizer",
         default="nero",
         metavar="NAME",
-        help="a name, or package.module:function of (model, lr) (default: %(default)s)",
+        help="a name, or package.module:function taking (model, lr) (default: %(default)s)",
     )
     parser.add_argument("--lr", type=float, help="learning rate (default: the published best one)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--variant", help="of the task, such as sigma-100 of mnist-reparam")
+    parser.add_argument("--variant", help="a variant of the task: sigma-100 for mnist-reparam")
     _add_run_dirs(parser)
 
 
@@ -68,7 +68,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--variants", type=_names, default=[None], metavar="NAME,...")
-    parser.add_argument("--address", help="of a Ray cluster (default: one is started here)")
+    parser.add_argument("--address", help="a Ray cluster (default: start one on this machine)")
     parser.add_argument(
         "--cpus-per-run", type=int, default=1, metavar="N", help="(default: %(default)s)"
     )
@@ -79,7 +79,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", default="mini", help="of every run (default: %(default)s)")
+    parser.add_argument("--scale", default="mini", help="scale of every run (default: %(default)s)")
     parser.add_argument(
         "--only",
         type=_names,
@@ -112,13 +112,13 @@ def _add_time_options(parser: argparse.ArgumentParser) -> None:
     _add_task(parser)
     _add_changes(parser)
     _add_optimizers(parser)
-    parser.add_argument("--variant", help="of the task")
+    parser.add_argument("--variant", help="a variant of the task")
     parser.add_argument(
         "--rounds",
         type=int,
         default=20,
         metavar="N",
-        help="steps of each optimizer (default: %(default)s)",
+        help="timed steps per optimizer (default: %(default)s)",
     )
     parser.add_argument(
         "--max-load",
@@ -141,8 +141,8 @@ def _add_collect_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
-        ("--results", Path("runs"), "folder of records"),
-        ("--out", Path("report"), "folder of the page"),
+        ("--results", Path("runs"), "folder with the records"),
+        ("--out", Path("report"), "folder for the report"),
     ):
         parser.add_argument(
             name, type=_folder, default=default, help=f"{what} (default: %(default)s)"
@@ -156,15 +156,15 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         type=_names,
         metavar="NAME,...",
         help=(
-            "report only on these tasks; package.module:TASK for your own (default: all tasks of the lab)"
+            "report only on these tasks; package.module:TASK for your own (default: all the lab's tasks)"
         ),
     )
     parser.add_argument(
-        "--no-paper", action="store_true", help="leave out the claims and numbers of the paper"
+        "--no-paper", action="store_true", help="leave out the paper's claims and numbers"
     )
 
 
-_TASK = "a name, or package.module:TASK of your own"
+_TASK = "a name, or package.module:TASK for your own"
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +180,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the recipe, or its batch_size, clip_norm, precision or schedule",
+        help="change a recipe option, or its batch_size, clip_norm, precision or schedule",
     )
 
 
@@ -239,16 +239,16 @@ def _numbers(text: str) -> list[float]:
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "list": (
-        "list all tasks, or show the data, sizes, times and learning rates of one",
+        "list all tasks, or show one task's data, sizes, times and learning rates",
         _add_list_options,
     ),
-    "run": ("one run; resumes if it was interrupted", _add_run_options),
-    "sweep": ("many runs, on Ray; resumes if it was interrupted", _add_sweep_options),
+    "run": ("make one run; resumes if interrupted", _add_run_options),
+    "sweep": ("make many runs, on Ray; resumes if interrupted", _add_sweep_options),
     "protocol": (
-        "make all runs of the protocol, one by one; resumes if interrupted",
+        "make the protocol's runs, one by one; resumes if interrupted",
         _add_protocol_options,
     ),
-    "time": ("time a step of each optimizer, interleaved", _add_time_options),
+    "time": ("time optimizer steps, interleaved", _add_time_options),
     "collect": ("add finished runs to one file per task and scale", _add_collect_options),
-    "report": ("figures and tables from records", _add_report_options),
+    "report": ("make figures and tables from records", _add_report_options),
 }

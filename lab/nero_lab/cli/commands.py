@@ -107,7 +107,7 @@ def _time(args: argparse.Namespace) -> int:
     from nero_lab.runner.timing import time_steps, write_times
 
     if args.rounds < 2:
-        raise ConfigError(f"quartiles need at least two rounds, not {args.rounds}")
+        raise ConfigError(f"--rounds must be at least 2, not {args.rounds}")
     configs = [_config(args, optimizer) for optimizer in args.optimizers]
     times = time_steps(configs, _data_dir(args), num_rounds=args.rounds, max_load=args.max_load)
     path = write_times(times, args.runs_dir)
@@ -127,7 +127,7 @@ def _collect(args: argparse.Namespace) -> int:
     found = collect(args.runs_dir, args.results)
     print(
         f"added {found.num_added} runs to {args.results}; "
-        f"there already: {found.num_there}, not finished: {found.num_unfinished}"
+        f"already there: {found.num_there}, unfinished: {found.num_unfinished}"
     )
     return 0
 

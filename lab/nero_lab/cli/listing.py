@@ -28,11 +28,11 @@ def print_task(task: Task) -> None:
     words = [task.figure, f"data: {task.data or 'none'}"]
     words += [f"variants: {', '.join(task.variants)}"] if task.variants else []
     console.print("; ".join(words), soft_wrap=True)
-    recipes = Table("scale", "size", "one run takes", box=None, padding=(0, 2, 0, 0))
+    recipes = Table("scale", "size", "time per run", box=None, padding=(0, 2, 0, 0))
     for scale, recipe in task.recipes.items():
         recipes.add_row(scale, _size(recipe), recipe.takes)
     console.print(recipes)
-    optimizers = Table("optimizer", "what", "rates of a sweep", box=None, padding=(0, 2, 0, 0))
+    optimizers = Table("optimizer", "description", "lrs in a sweep", box=None, padding=(0, 2, 0, 0))
     optimizers.columns[0].no_wrap = True
     for name, entry in OPTIMIZERS.items():
         optimizers.add_row(name, entry.about, _rates(task.grids.get(name, entry.grid)))

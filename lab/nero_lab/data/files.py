@@ -71,7 +71,7 @@ def folder(name: str, data_dir: Path) -> Path:
         if (found := _sha256(path)) != file.sha256:
             raise DataError(
                 f"{path} is not the published file of {name}: its SHA-256 is {found}, expected "
-                f"{file.sha256}. Remove it to fetch it again from {file.url}"
+                f"{file.sha256}. Remove it to download it again from {file.url}"
             )
     return target
 
@@ -98,8 +98,8 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
         fetched = Path(pooch.retrieve(file.url, known_hash=None, path=data_dir / _DOWNLOADS))
     except Exception as error:
         raise DataError(
-            f"{name} needs {path}, and {file.url} could not be fetched ({error}). Put a copy there, "
-            f"or point --data-dir or NERO_DATA at a folder that has {path.parent.name}/{path.name}"
+            f"{name} needs {path}, but {file.url} could not be downloaded ({error}). Put a copy there, "
+            f"or point --data-dir or NERO_DATA to a folder with {path.parent.name}/{path.name}"
         ) from error
     partial = path.with_suffix(".partial")
     try:
@@ -108,7 +108,7 @@ def _fetch(name: str, file: _File, path: Path, data_dir: Path) -> None:
         fetched.unlink()  # so that it is not taken for a good one again
         partial.unlink(missing_ok=True)
         raise DataError(
-            f"{file.url} was fetched, but could not be unpacked ({error}); try again"
+            f"{file.url} was downloaded, but could not be unpacked ({error}); try again"
         ) from error
     if (found := _sha256(partial)) != file.sha256:
         fetched.unlink()

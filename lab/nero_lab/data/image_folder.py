@@ -52,7 +52,7 @@ class ImageFolder:
         names = sorted(path.name for path in self.root.iterdir() if path.is_dir())
         if self.num_classes is not None and len(names) < self.num_classes:
             raise DataError(
-                f"{self.root} holds {len(names)} classes, not {self.num_classes}; {self._wanted}"
+                f"{self.root} has {len(names)} classes, not {self.num_classes}; {self._wanted}"
             )
         return names[: self.num_classes]
 

@@ -46,7 +46,7 @@ class TokenShards:
         self.paths = sorted(folder.glob(pattern))
         if not self.paths:
             raise DataError(
-                f"there are no files {self.pattern}; put shards of GPT-2's tokens of FineWeb there"
+                f"there are no files {self.pattern}; put shards of FineWeb in GPT-2 tokens there"
             )
         self._shards = [read_shard(path) for path in self.paths]
         counts = (max(len(shard) - 1, 0) // context for shard in self._shards)
@@ -64,7 +64,7 @@ class TokenShards:
         """
         if len(self) < num_windows:
             has, wants = (f"{count * self.context:,}" for count in (len(self), num_windows))
-            raise DataError(f"{self.pattern} holds {has} tokens, and {what} reads {wants}")
+            raise DataError(f"{self.pattern} holds {has} tokens, but {what} reads {wants}")
 
     def windows(self, items: Tensor) -> tuple[Tensor, Tensor]:
         """Return the windows of these numbers: what is read, and what comes next at each position.
@@ -95,17 +95,17 @@ def read_shard(path: Path) -> Tokens:
     """
     size = path.stat().st_size
     if size < _HEADER_BYTES:
-        raise DataError(f"{path} has {size} bytes, fewer than the header of a shard of tokens")
+        raise DataError(f"{path} has {size} bytes, fewer than the header of a token shard")
     magic, version, num_tokens = (int(n) for n in np.fromfile(path, *_HEADER)[:3])
     if magic != MAGIC:
-        raise DataError(f"{path} is not a shard of tokens: it begins with {magic}, not {MAGIC}")
+        raise DataError(f"{path} is not a token shard: it begins with {magic}, not {MAGIC}")
     if version != VERSION:
-        raise DataError(f"{path} is of version {version} of its format; we read version {VERSION}")
+        raise DataError(f"{path} has format version {version}; we read version {VERSION}")
     expected = _HEADER_BYTES + _TOKEN.itemsize * num_tokens
     if num_tokens < 1 or size != expected:
         raise DataError(
-            f"{path} has {size:,} bytes; with the {num_tokens:,} tokens of its header it would have "
-            f"{expected:,}. Fetch it again"
+            f"{path} has {size:,} bytes, but with the {num_tokens:,} tokens in its header it would have "
+            f"{expected:,}. Download it again"
         )
     return np.memmap(path, dtype=_TOKEN, mode="r", offset=_HEADER_BYTES)
 

@@ -152,8 +152,8 @@ def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
 
     if any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise ConfigError(
-            "schedule-free AdamW evaluates other weights than it trains, and the statistics of batch "
-            "norm belong to the latter; choose another optimizer for this network"
+            "schedule-free AdamW evaluates different weights than it trains, so they do not match the "
+            "running statistics of batch norm; choose another optimizer for this network"
         )
     return [AdamWScheduleFree(_decayed(model), lr, betas=(0.9, 0.95), weight_decay=0.1)]
 
@@ -189,8 +189,8 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     outer = getattr(model, "outer_layers", None)
     if outer is None:
         raise ConfigError(
-            f"Muon is for the matrices between the first and the last layer, and {type(model).__name__} "
-            "does not say which those are: give it outer_layers, the names of all other layers"
+            f"Muon is for hidden matrices, and {type(model).__name__} does not say which those are: give "
+            "it outer_layers, the names of all layers that are not hidden"
         )
     return hidden_matrices(model, outer_layers=outer)
 
@@ -203,28 +203,28 @@ _LAMB = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 _MOMENTUM = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
 
 _NERO_DIFFERS = (
-    "Without the norm constraint, ours multiplies a step by the neuron's own norm, as in the paper's "
-    "pseudocode; the authors' code by the mean initial norm of the tensor's neurons."
+    "Without the norm constraint, our Nero multiplies a step by the neuron's own norm, as in the "
+    "paper's pseudocode. The authors' code multiplies it by the mean initial norm of the tensor's neurons."
 )
 _LAMB_DIFFERS = (
-    "The authors' LAMB clamps the norm of the weights to 10 and does no bias correction; ours is that of "
-    "the LAMB paper."
+    "The authors' LAMB clamps the weight norm at 10 and has no bias correction. Ours follows the LAMB "
+    "paper."
 )
 _MADAM_DIFFERS = (
-    "The authors' Madam lets a gradient count for 10 times its average at most, ours, after the Madam "
-    "paper, for 8. Madam never moves a parameter that starts at zero."
+    "The authors' Madam limits a gradient to 10 times its average, ours to 8 times, as in the Madam "
+    "paper. Madam never moves a parameter that starts at zero."
 )
 
 OPTIMIZERS: dict[str, Entry] = {
     "nero": Entry(_nero("balanced"), 0.01, _NERO, "Nero, as in the paper"),
     "nero-none": Entry(_nero("none"), 0.01, FINE_GRID, "Nero without constraints", _NERO_DIFFERS),
-    "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, mean zero only", _NERO_DIFFERS),
-    "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, norm one only"),
+    "nero-mean": Entry(_nero("mean"), 0.01, FINE_GRID, "Nero, only mean zero", _NERO_DIFFERS),
+    "nero-norm": Entry(_nero("norm"), 0.01, FINE_GRID, "Nero, only norm one"),
     "nero-initial": Entry(
         _nero_initial,
         1e-3,
         (3e-4, 1e-3, 3e-3, 1e-2),
-        "Nero, initial norms: to fine-tune; new layers balanced, at 0.01",
+        "Nero, initial norms, for fine-tuning; new layers balanced, at 0.01",
     ),
     "nero-rows": Entry(
         _nero_preset("rows"),
@@ -236,7 +236,7 @@ OPTIMIZERS: dict[str, Entry] = {
         _nero_preset("polar"),
         0.03,
         _ROWS,
-        "Nero, preset polar: the same along polar directions in hidden layers",
+        "Nero, preset polar: the same, with polar directions in hidden layers",
     ),
     "nero-rows-rms": Entry(
         _nero_preset("rows", norm="rms", beta=0.999),
@@ -267,7 +267,7 @@ OPTIMIZERS: dict[str, Entry] = {
         0.02,
         _NERO,
         "Nero with bias scale 1 and gains pulled towards one (section 5.6)",
-        "The paper does not give the strength of its penalty on gains: ours is 0.001.",
+        "The paper does not give the strength of its penalty on gains. Ours is 0.001.",
     ),
     "sgd": Entry(_sgd, 0.1, (0.03, 0.1, 0.3, 1.0, 3.0), "SGD without momentum, as in the paper"),
     "adam": Entry(_adam, 1e-3, _ADAM, "Adam, beta1 = 0, as in the paper"),
@@ -277,8 +277,8 @@ OPTIMIZERS: dict[str, Entry] = {
         _lamb_clamped,
         0.01,
         _LAMB,
-        "LAMB that counts no norm above 10, as in the authors' code",
-        "Layers whose norm is over 10 step by a smaller part of it than the others.",
+        "LAMB with norms clamped at 10, as in the authors' code",
+        "Layers whose norm exceeds 10 take smaller relative steps than the others.",
     ),
     "lamb-momentum": Entry(_lamb_momentum, 0.01, _LAMB, "LAMB, beta1 = 0.9", _LAMB_DIFFERS),
     "lamb-balanced": Entry(
@@ -299,24 +299,24 @@ OPTIMIZERS: dict[str, Entry] = {
         _normuon,
         3e-3,
         _MOMENTUM,
-        "NorMuon of pytorch_optimizer for hidden matrices, AdamW for the rest",
+        "pytorch_optimizer's NorMuon for hidden matrices, AdamW for the rest",
     ),
-    "soap": Entry(_soap, 3e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "SOAP of pytorch_optimizer"),
+    "soap": Entry(_soap, 3e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "pytorch_optimizer's SOAP"),
     "schedule-free": Entry(
         _schedule_free,
         3e-3,
         _MOMENTUM,
         "schedule-free AdamW, warm-up only",
-        "It keeps the warm-up of the recipe's schedule and nothing else of it, as its authors mean it.",
+        "It uses only the warm-up of the recipe's schedule, as its authors intend.",
         warmup_only=True,
     ),
     "prodigy": Entry(
         _prodigy,
         1.0,
         (0.5, 1.0, 2.0, 4.0, 8.0),
-        "Prodigy, which finds its own rate; its d_coef is what is tuned",
-        "What is called its rate here is its d_coef, the one number that its authors advise to tune; its "
-        "lr is 1.",
+        "Prodigy, which estimates its own learning rate; we tune its d_coef",
+        "Its learning rate here is its d_coef, the only number that its authors advise tuning; its lr "
+        "is 1.",
     ),
 }
 """Every optimizer, by the name that ``--optimizer`` takes."""

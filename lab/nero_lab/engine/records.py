@@ -57,8 +57,8 @@ class Recorder:
         path.parent.mkdir(parents=True, exist_ok=True)
         if size and (not path.exists() or path.stat().st_size < size):
             raise ConfigError(
-                f"{path} is shorter than when the checkpoint beside it was written; remove the folder "
-                f"{path.parent} to begin again"
+                f"{path} is shorter than when the checkpoint next to it was written; remove the folder "
+                f"{path.parent} to start the run over"
             )
         self._file = path.open("ab")
         self._file.truncate(size)

@@ -50,7 +50,7 @@ def collect(runs_dir: Path, results_dir: Path) -> Collected:
         name, in_scale = path.parent.name, path.parent.parent
         task, scale = in_scale.parent.name, in_scale.name
         if scale != record.config["scale"]:
-            raise ConfigError(f"{path} is not where a run leaves its records: TASK/SCALE/NAME")
+            raise ConfigError(f"{path} is not in a run's folder: TASK/SCALE/NAME")
         file = results_dir / task / f"{scale}.jsonl"
         if file not in files:
             files[file] = _File.read(file)
@@ -58,7 +58,7 @@ def collect(runs_dir: Path, results_dir: Path) -> Collected:
         old = files[file].there.get(name) or files[file].added.setdefault(name, line)
         if old != line:
             raise ConfigError(
-                f"{file} has other records of {name} than {path}; to replace them, remove that line"
+                f"{file} has different records for {name} than {path}; to replace them, remove its line"
             )
         num_there += name in files[file].there
     if not files and not num_unfinished:

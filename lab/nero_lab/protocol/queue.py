@@ -110,7 +110,7 @@ def _selected(only: Sequence[str] | None, scale: str) -> list[Comparison]:
         raise ConfigError(f"unknown comparison {', '.join(only or ())}; choose from: {keys}")
     lacking = {c.task for c in found if scale not in TASKS[c.task].recipes}
     if lacking:
-        raise ConfigError(f"there is no scale {scale!r} of {', '.join(sorted(lacking))}")
+        raise ConfigError(f"there is no scale {scale!r} for {', '.join(sorted(lacking))}")
     return found
 
 
@@ -134,7 +134,7 @@ def _in_own_process(item: Wanted, dirs: RunDirs) -> str:
         process.join()
         return str(receiver.recv()) if receiver.poll() else ""
     except EOFError:
-        return f"its process ended with code {process.exitcode}"
+        return f"its process exited with code {process.exitcode}"
     finally:
         if process.is_alive():  # interrupted from the keyboard
             process.terminate()

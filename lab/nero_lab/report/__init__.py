@@ -27,17 +27,17 @@ def report_command(args: argparse.Namespace, tasks: Mapping[str, Task] = TASKS) 
 def write_report(
     results_dir: Path, out: Path, *, scale: str | None = None, tasks: Mapping[str, Task] = TASKS
 ) -> Records:
-    """Write ``report.md``, ``report.html``, the pages they lead to and ``figures/*.png``.
+    """Write ``report.md``, ``report.html``, the pages they link to and ``figures/*.png``.
 
     Args:
-        results_dir: folder of records, as runs leave them or as ``nero-lab collect`` gathers them, and of
+        results_dir: folder with the records, as written by runs or by ``nero-lab collect``, and with
             ``comments.toml`` (see ``comments.py``).
         out: folder to write to.
-        scale: what to show of each task; that at which most optimizers were run if None.
+        scale: the scale to show for each task; if None, the one with the most optimizers.
         tasks: the tasks to report on.
 
     Returns:
-        what was read.
+        the records read.
 
     Raises:
         ConfigError: if there are no records, none at that scale, or some that cannot be compared.
@@ -46,22 +46,22 @@ def write_report(
     if records.runs.empty:
         some = "" if tasks.keys() >= TASKS.keys() else f" of {', '.join(tasks)}"
         raise ConfigError(
-            f"there are no records{some} below {results_dir}: point --results at a folder that "
-            "`nero-lab run` or `nero-lab sweep` wrote to, by default runs"
+            f"there are no records{some} below {results_dir}: point --results at the folder that "
+            "`nero-lab run` or `nero-lab sweep` wrote to (by default, runs)"
         )
     results = collect(records, tasks, scale)
     if not results:
         raise ConfigError(
             f"no run below {results_dir} has begun" + (f" at {scale} scale" if scale else "")
         )
-    known = {**TASKS, **tasks}  # remarks may be on tasks that are not shown
+    known = {**TASKS, **tasks}  # there may be comments on tasks that are not shown
     comments = read_comments(results_dir, tasks=known, claims=[claim.key for claim in CLAIMS])
     folder = out / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     in_files = {
         name: name.replace(":", ".") for name in tasks
-    }  # those of the user's own have a colon
-    for name in in_files.values():  # some may have no records any more
+    }  # names of custom tasks have a colon
+    for name in in_files.values():  # some may no longer have records
         for old in folder.glob(f"{name}-*.png"):
             old.unlink()
     for name, found in results.items():

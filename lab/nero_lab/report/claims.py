@@ -1,4 +1,4 @@
-"""The claims of the paper, each with the test that records must pass for it to hold."""
+"""The paper's claims, each with the test that decides whether it holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,22 +20,22 @@ from nero_lab.report.verdicts import (
     pairs_of,
 )
 
-AS_IT_WAS = 0.5  # points of error; the paper's two scores of Madam differ by 0.17
-UNSTABLE_RATIO = 2.0  # between the worst and the best seed of an unstable optimizer
-HAS_NOT_LEARNT = -18.0  # Pong's reward; random play has -20.7
-MIN_RATES = 3  # of a rival, for saying that it cannot train a network
-REPARAMETERISED_LR = 0.01  # section 5.3 compares two scales of weights at this one rate
-NEAR_BEST = 0.05  # a rate is good if its score is within this share of the best one
-NEAR_BEST_REWARD = 2.0  # points of a reward, which has no zero to take a share of; of 42 in all
+AS_IT_WAS = 0.5  # percentage points of error; the paper's two Madam scores differ by 0.17
+UNSTABLE_RATIO = 2.0  # between an unstable optimizer's worst and best seed
+HAS_NOT_LEARNT = -18.0  # Pong's reward; random play gets -20.7
+MIN_RATES = 3  # a rival must have this many before we say that it cannot train a network
+REPARAMETERISED_LR = 0.01  # section 5.3 compares two scales of weights at this learning rate
+NEAR_BEST = 0.05  # a learning rate is good if its score is within this fraction of the best
+NEAR_BEST_REWARD = 2.0  # points out of a range of 42, because a reward has no natural zero
 
 CLAIMS: list[Claim] = []
-"""In the order of the paper."""
+"""In the paper's order."""
 
 Test = Callable[[Any], Verdict]
 
 
 def claim(key: str, task: str, where: str, text: str, *, title: str = "") -> Callable[[Test], Test]:
-    """Register a claim with the test that is decorated, or given: see ``Claim``."""
+    """Return a decorator that registers a test of this claim: see ``Claim``."""
 
     def register(test: Test) -> Test:
         CLAIMS.append(Claim(key, task, where, text, test, title or text))
@@ -47,12 +47,12 @@ def claim(key: str, task: str, where: str, text: str, *, title: str = "") -> Cal
 claim(
     *("constraints-help", "cifar-vgg11", "§5.1, Figure 1"),
     "Nero is best with both constraints switched on (VGG-11).",
-    title="VGG-11: both constraints are better than one or none",
+    title="VGG-11: both constraints beat one or none",
 )(best_of("nero", comparisons.CONSTRAINTS))
 claim(
     *("middle-ground-without", "cifar-vgg11", "§5.2, Figure 2, top"),
-    "Without constraints, Nero (per neuron) beats Madam (per synapse) and LAMB (per layer), if not by "
-    "much: 12.2, 12.8 and 12.7 % in the paper.",
+    "Without constraints, Nero (per neuron) beats Madam (per synapse) and LAMB (per layer), though not "
+    "by much: 12.2% against 12.8% and 12.7% in the paper.",
     title="VGG-11, no constraints: per neuron beats per synapse and per layer",
 )(best_of("nero-none", comparisons.RELATIVE_FREE))
 claim(
@@ -64,8 +64,8 @@ claim(
 
 @claim(
     *("whom-constraints-help", "cifar-vgg11", "§5.2, Figure 2"),
-    "Constraints improve Nero and LAMB, and leave Madam as it was.",
-    title="VGG-11: constraints improve Nero and LAMB, and not Madam",
+    "Constraints improve Nero and LAMB, and leave Madam unchanged.",
+    title="VGG-11: constraints improve Nero and LAMB, but not Madam",
 )
 def _whom_constraints_help(results: Results) -> Verdict:
     findings, words = set[Finding](), []
@@ -80,12 +80,12 @@ def _whom_constraints_help(results: Results) -> Verdict:
         elif constrained != "madam-balanced":
             findings.add(leads(constrained, ran, num_compared=2))
         elif any(rate.num_rates < 2 for rate in ran.values()):
-            # At one rate each, and not the same, the rates may have made the difference.
+            # Each ran at a single learning rate, not the same one, which may explain the difference.
             findings.add("undecided")
         elif abs(ran[constrained].mean - ran[free].mean) < AS_IT_WAS:
             findings.add("held")
         else:
-            same = against(ran[constrained], ran[free]) == "not told apart"
+            same = against(ran[constrained], ran[free]) == "inconclusive"
             findings.add("undecided" if same else "did not hold")
     finding: Finding = "did not hold" if "did not hold" in findings else "undecided"
     if len(findings) == 1:
@@ -96,8 +96,8 @@ def _whom_constraints_help(results: Results) -> Verdict:
 
 @claim(
     *("reparameterisation", "mnist-reparam", "§5.3, Figure 3, left"),
-    "Adam on reparameterised weights is sensitive to the scale sigma of the raw weights.",
-    title="MNIST: reparameterised Adam depends on the scale of raw weights",
+    "With reparameterized weights, Adam is sensitive to sigma, the scale of the raw weights.",
+    title="MNIST: reparameterized Adam depends on the raw weights' scale",
 )
 def _reparameterised_adam_depends_on_scale(results: Results) -> Verdict:
     pairs: list[tuple[Rate, Rate]] = []
@@ -112,18 +112,18 @@ def _reparameterised_adam_depends_on_scale(results: Results) -> Verdict:
                 f"{title} {in_words(small)} at sigma = 1, {in_words(large)} at sigma = 100"
             )
     if not pairs:
-        return Verdict("not tested", "both scales of the weights are needed")
+        return Verdict("not tested", "needs runs at both scales of the weights")
     measured = f"training accuracy, all at lr {REPARAMETERISED_LR:g}: {'; '.join(words)}"
     if len(pairs) > 1:
-        measured += ". The first is judged: the authors' Adam has that beta1"
-    finding: Finding = "undecided" if against(*pairs[0]) == "not told apart" else "held"
+        measured += ". The first decides, because the authors' Adam has that beta1"
+    finding: Finding = "undecided" if against(*pairs[0]) == "inconclusive" else "held"
     return Verdict(finding, measured, shared_seeds(pairs[0]), pairs=pairs[:1])
 
 
 def _trains_alone_at_depth(
     optimizers: Sequence[str], variant: str, *, tuned: bool
 ) -> Callable[[Results], Verdict]:
-    """Return the test of the claim that of these optimizers the first alone trains the 100 layers."""
+    """Return the test of the claim that only the first of these optimizers trains the 100 layers."""
 
     def test(results: Results) -> Verdict:
         ran = _rates_at_depth(results, optimizers, variant, tuned=tuned)
@@ -137,9 +137,9 @@ def _trains_alone_at_depth(
             if other.partition(",")[0] == full_width:
                 wide = _rates_at_depth(results, optimizers, other, tuned=tuned)
                 measured += (
-                    f". With {other.replace('full-width', 'full width')}: {describe(wide, wide)}"
+                    f". At {other.replace('full-width', 'full width')}: {describe(wide, wide)}"
                 )
-        measured += f". The authors' own curves: {published}. So {enough:.2f} counts as trained"
+        measured += f". The authors' curves: {published}. So {enough:.2f} counts as trained"
         finding = _trains_alone(ran, optimizers, enough, tuned=tuned)
         pairs = pairs_of(optimizers[0], ran)
         return Verdict(finding, measured, shared_seeds(ran.values()), pairs=pairs)
@@ -150,7 +150,7 @@ def _trains_alone_at_depth(
 def _rates_at_depth(
     results: Results, optimizers: Sequence[str], variant: str, *, tuned: bool
 ) -> dict[str, Rate]:
-    """Return the best rate of each optimizer if they are tuned, and else the published one."""
+    """Return each optimizer's best learning rate if they are tuned, otherwise the published one."""
     if tuned:
         return results.best(optimizers, variant)
     lrs = {name: results.task.lrs[name.removesuffix("-momentum")] for name in optimizers}
@@ -159,7 +159,7 @@ def _rates_at_depth(
 
 
 def _enough_at_depth(results: Results, epoch: int) -> tuple[float, str]:
-    """Return what divides the authors' Nero from their rivals after as many epochs, and their scores."""
+    """Return the accuracy midway between the authors' Nero and their rivals, and all their scores."""
     curves = paper.best_curves(results.task.name, results.task.metric.name)
     words = []
     for shown in sorted({epoch, curves.x.max()}):
@@ -175,10 +175,10 @@ def _enough_at_depth(results: Results, epoch: int) -> tuple[float, str]:
 def _trains_alone(
     ran: Mapping[str, Rate], optimizers: Sequence[str], enough: float, *, tuned: bool
 ) -> Finding:
-    """Judge whether the first trains with every seed, and no other with any.
+    """Judge whether the first optimizer trains with every seed, and no other with any.
 
-    If ``tuned``, that a rival fails is shown only by several rates of it, none of the outer ones the best,
-    and the first must not have had more of them.
+    If ``tuned``, a rival has failed only if it ran at several learning rates and the best is not an outer
+    one, and the first optimizer must not have had more of them.
     """
     first, *others = optimizers
     rivals = [ran[name] for name in others if name in ran]
@@ -187,8 +187,8 @@ def _trains_alone(
     if any(rival.low > enough for rival in rivals):
         return "did not hold"
     if ran[first].low <= enough:
-        return "undecided"  # if nobody trains, the run may be too short, or the network too narrow
-    # A rival that trains with some seeds is not reliable, but has not failed either.
+        return "undecided"  # if none trains, the run may be too short or the network too narrow
+    # A rival that trains with only some seeds is unreliable, but has not failed either.
     if len(rivals) < len(others) or any(rival.high > enough for rival in rivals):
         return "undecided"
     if not tuned:
@@ -200,8 +200,8 @@ def _trains_alone(
 
 claim(
     *("deep", "mnist-deep", "§5.4, Figure 3, right"),
-    "Unlike SGD, Adam and LAMB, Nero reliably trains a perceptron of 100 layers. (In the authors' setting: "
-    "torch's initialization, published rates, momentum for Adam and LAMB.)",
+    "Unlike SGD, Adam and LAMB, Nero reliably trains a 100-layer MLP. (In the authors' setting: torch's "
+    "initialization, published learning rates, momentum for Adam and LAMB.)",
     title="MNIST, 100 layers, the authors' setting: only Nero trains",
 )(
     _trains_alone_at_depth(
@@ -210,8 +210,8 @@ claim(
 )
 claim(
     *("deep-tuned", "mnist-deep", "after §5.4, not in the paper"),
-    "If all four are tuned over as many rates, from He initialization and without momentum, Nero alone "
-    "trains a perceptron of 100 layers.",
+    "If all four are tuned over the same number of learning rates, from He initialization and without "
+    "momentum, only Nero trains a 100-layer MLP.",
     title="MNIST, 100 layers, all tuned from He initialization: only Nero trains",
 )(_trains_alone_at_depth(OF_PAPER, "", tuned=True))
 
@@ -219,17 +219,17 @@ claim(
 for _task, _title in paper.TABLE.items():
     claim(
         *(f"best-{_task}", _task, "§5.5, Table 1"),
-        f"Nero is the best of Nero, SGD, Adam and LAMB on {_title}.",
+        f"Nero beats SGD, Adam and LAMB on {_title}.",
         title=f"{_title}: Nero is the best of four",
     )(best_of("nero", OF_PAPER))
 
 
 @claim(
     *("out-of-the-box", "", "§5.5, Table 1"),
-    "A rate of 0.01 suits Nero out of the box: it was the best in five of six tasks. (Here: best, or "
-    f"within {100 * NEAR_BEST:.0f} % of the best, of a reward within {NEAR_BEST_REWARD:g} points, in all "
-    "but one.)",
-    title="A rate of 0.01 suits Nero out of the box",
+    "A learning rate of 0.01 works for Nero out of the box: it was the best on five of six tasks. (Here: "
+    f"within {100 * NEAR_BEST:.0f}% of the best, or {NEAR_BEST_REWARD:g} points for a reward, on all but "
+    "one.)",
+    title="A learning rate of 0.01 works for Nero out of the box",
 )
 def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
     good: list[str] = []
@@ -245,14 +245,14 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
         scales.add(found.scale)
         is_reward = "reward" in found.task.metric.name
         margin = NEAR_BEST_REWARD if is_reward else NEAR_BEST * abs(best.mean)
-        # A rate that diverges is nothing to recommend, even if the best one does so too.
+        # We cannot recommend a learning rate that diverges, even if the best one does too.
         is_good = not default.num_diverged and default.badness - best.badness <= margin
         text = f"{in_words(default)} against {best_in_words(best)}"
         if best.is_default:
-            text = f"{choice(best)}, {in_words(best)}"
+            text = f"{in_words(best)} at the default, {choice(best)}"
         (good if is_good else bad).append(f"{task}: {text}")
     if not rates:
-        return Verdict("not tested", "no task of Table 1 was run at several rates of Nero")
+        return Verdict("not tested", "Nero ran at several learning rates on no task of Table 1")
     finding: Finding = "held" if len(bad) <= 1 else "did not hold"
     if finding == "held" and len(good + bad) < len(paper.TABLE) - 1:
         finding = "undecided"
@@ -265,9 +265,9 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
     title="Translation: SGD is unstable and much worse",
 )
 def _sgd_is_unstable(results: Results) -> Verdict:
-    """Look at SGD where one would use it: at its best rate and at the published one.
+    """Judge SGD at its best learning rate and at the published one.
 
-    That it diverges at some rate is true of every optimizer.
+    Others do not matter, because every optimizer diverges at some learning rate.
     """
     ran = results.best(OF_PAPER)
     measured = describe(ran, OF_PAPER)
@@ -281,14 +281,14 @@ def _sgd_is_unstable(results: Results) -> Verdict:
             seen.append(rate)
             measured += f". SGD at the published lr {lr:g}: {in_words(rate)}"
     is_unstable = any(rate.num_diverged or rate.high > UNSTABLE_RATIO * rate.low for rate in seen)
-    # Seeds of an unstable optimizer lie far apart, so that no interval would exclude zero: ranges do.
+    # An unstable optimizer's seeds are so far apart that no interval excludes zero, so compare ranges.
     is_ahead = any(ran["sgd"].high < other.low for other in others)
     is_behind = all(ran["sgd"].low > other.high for other in others)
     finding: Finding = "undecided"
     if is_ahead:
         finding = "did not hold"
     elif not is_unstable:
-        # One seed cannot show how far seeds are apart.
+        # One seed does not show how much seeds differ.
         finding = "did not hold" if any(rate.num_seeds > 1 for rate in seen) else "undecided"
     elif is_behind and len(ran) == len(OF_PAPER):
         finding = "held"
@@ -309,19 +309,19 @@ def _lamb_fails_on_pong(results: Results) -> Verdict:
     finding: Finding = "did not hold" if ran["lamb"].mean > HAS_NOT_LEARNT else "held"
     if finding == "held" and ran["nero"].mean <= HAS_NOT_LEARNT:
         finding = "undecided"
-        measured += "; too short a run for either to learn"
+        measured += "; the run was too short for either to learn"
     return Verdict(finding, measured, shared_seeds(ran.values()), pairs=pairs_of("nero", ran))
 
 
 @claim(
     *("imagenet", "imagenet", "§5.6, Figure 10"),
-    "On ImageNet, Nero out of the box is behind SGD with weight decay in validation error.",
+    "On ImageNet, SGD with weight decay has a lower validation error than Nero out of the box.",
     title="ImageNet: SGD with weight decay is ahead of Nero's default",
 )
 def _sgd_leads_on_imagenet(results: Results) -> Verdict:
     sgd, nero = results.best(["sgd-momentum"]).get("sgd-momentum"), results.rate("nero", NERO_LR)
     if not sgd or not nero:
-        return Verdict("not tested", "both are needed, Nero at its default")
+        return Verdict("not tested", "needs runs of both, with Nero at its default")
     findings: dict[str, Finding] = {"better": "held", "worse": "did not hold"}
     measured = f"SGD with momentum {best_in_words(sgd)}; Nero {in_words(nero)} at lr {NERO_LR:g}"
     finding = findings.get(against(sgd, nero), "undecided")

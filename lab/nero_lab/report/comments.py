@@ -1,18 +1,17 @@
-"""What a person has to say beside the numbers: ``comments.toml`` in the folder of results.
+"""Hand-written comments on the results: ``comments.toml`` in the results folder.
 
     [verdict]
     intro = "A paragraph below the verdict."
-    deep = "A remark on the claim of that key."
+    deep = "A remark on the claim with this key."
 
     [mnist-deep]
-    comment = "A paragraph in the section of the task."
+    comment = "A paragraph in the task's section."
     recipe_only = "Why the task was not run."
 
     [mnist-deep.pictures]
-    rivals = "A paragraph below that picture."
+    rivals = "A paragraph below this picture."
 
-Every entry may be left out. A name that fits nothing is an error, so that no remark is lost to a typing
-mistake.
+Every entry is optional. An unknown name is an error, so that no remark is lost to a typo.
 """
 
 import sys
@@ -33,10 +32,10 @@ FILE_NAME = "comments.toml"
 def read_comments(
     folder: Path, *, tasks: Collection[str], claims: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Read the remarks in a folder of results, if there are any, by section.
+    """Read the comments in a results folder, if there are any, by section.
 
     Raises:
-        ConfigError: if a task, a claim or an entry is named that does not exist.
+        ConfigError: if a task, a claim or an entry does not exist.
     """
     path = folder / FILE_NAME
     if not path.exists():
@@ -54,7 +53,7 @@ def read_comments(
         for entry, remark in section.items() if isinstance(section, dict) else [(section, None)]:
             if entry not in known:
                 raise ConfigError(
-                    f"{path}: [{name}] has no {entry!r}; it may have: {', '.join(known)}"
+                    f"{path}: [{name}] cannot have {entry!r}; choose from: {', '.join(known)}"
                 )
             if not isinstance(remark, dict if entry == "pictures" else str):
                 raise ConfigError(f"{path}: {entry!r} of [{name}] cannot be {remark!r}")

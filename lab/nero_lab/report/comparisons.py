@@ -1,4 +1,4 @@
-"""Who is compared with whom: the optimizers of each claim, table and picture."""
+"""Which optimizers each claim, table and picture compares."""
 
 import math
 from dataclasses import dataclass
@@ -14,41 +14,41 @@ from nero_lab.report.runs import Results
 from nero_lab.report.style import Look, look, variant_look
 
 RIVALS = ("sgd", "adam", "lamb")
-"""Those that the paper compares Nero with, all over section 5.5."""
+"""The optimizers that the paper compares Nero with throughout section 5.5."""
 
 OF_PAPER = ("nero", *RIVALS)
 
 OTHER_LAMBS = ("lamb-clamped", "lamb-momentum")
-"""LAMB as the authors' code has it, and as they found it to learn Pong: drawn where run, not judged."""
+"""LAMB as in the authors' code, and as it learned Pong for them: drawn if it ran, but not judged."""
 
 CONSTRAINTS = ("nero-none", "nero-mean", "nero-norm", "nero")
-"""Section 5.1: Nero with one constraint, the other, none and both."""
+"""Section 5.1: Nero with neither constraint, with either one, and with both."""
 
 RELATIVE_FREE = ("madam", "nero-none", "lamb")
-"""Section 5.2: updates relative to the synapse, the neuron and the layer, without constraints."""
+"""Section 5.2: updates per synapse, per neuron and per layer, without constraints."""
 
 RELATIVE_BALANCED = ("madam-balanced", "nero", "lamb-balanced")
 """The same with constraints."""
 
 REPARAMETERISED = {"adam-momentum": "Adam (beta1 = 0.9)", "adam": "Adam (beta1 = 0)"}
-"""Section 5.3 says "Adam" and not which: the authors' code has torch's default beta1 = 0.9."""
+"""Section 5.3 says only "Adam"; the authors' code uses torch's default beta1 = 0.9."""
 
 MODERN_RIVALS = (
     *("nero-rows", "nero-polar", "adamw", "muon", "normuon"),
     *("soap", "schedule-free", "prodigy", "sgd-momentum"),
 )
-"""What one would use today, Nero with a preset among them."""
+"""Current optimizers, including Nero with a preset."""
 
-_GRANULARITIES = "updates relative to the synapse (Madam), the neuron (Nero) and the layer (LAMB)"
+_GRANULARITIES = "updates per synapse (Madam), per neuron (Nero) and per layer (LAMB)"
 
 _WITHOUT, _WITH = f"{_GRANULARITIES}, without constraints", f"{_GRANULARITIES}, with constraints"
 
-# The pictures of a task: name, title, who is in it, and of whom one must have been run.
+# A task's pictures: name, title, its optimizers, and those of which at least one must have run.
 _PICTURES = (
     ("constraints", "Nero's constraints, one by one", CONSTRAINTS, ("nero-mean", "nero-norm")),
     ("relative-without", _WITHOUT, RELATIVE_FREE, ("nero-none",)),
     ("relative-with", _WITH, RELATIVE_BALANCED, ("madam-balanced", "lamb-balanced")),
-    ("rivals", "Nero and the rivals of the paper", (*OF_PAPER, *OTHER_LAMBS), RIVALS),
+    ("rivals", "Nero and the paper's rivals", (*OF_PAPER, *OTHER_LAMBS), RIVALS),
     ("modern", "Nero and today's optimizers", ("nero", *MODERN_RIVALS), MODERN_RIVALS),
 )
 _FIGURES = {
@@ -58,11 +58,11 @@ _FIGURES = {
     ("cifar-vgg11", "rivals"): "Figure 6, top",
 }
 TRANSFER = ("shakespeare-transfer",)
-"""Tasks whose variants are sizes and lengths, all of them in one map."""
+"""Tasks whose variants are sizes and lengths, all shown in one map."""
 
-# Tasks that compare variants, not optimizers, and show steps, not epochs.
+# Tasks that compare variants rather than optimizers, by step rather than by epoch.
 _BY_VARIANT = ("mnist-reparam",)
-# Tasks with few optimizers, all of them in one picture.
+# Tasks with few optimizers, all in one picture.
 _WHOLE = ("minilm-captions",)
 
 
@@ -72,24 +72,24 @@ class Picture:
 
     name: str
     title: str
-    figure: str  # where it is in the paper, or ""
+    figure: str  # the paper's figure, or ""
     results: Results
-    rates: DataFrame  # rows of the table of rates, in the order of the legend
+    rates: DataFrame  # rows of the table of learning rates, in legend order
     by_step: bool = False
 
     @property
     def tracks(self) -> list[Any]:
-        """The rows that have a curve: each optimizer's best rate, then Nero's default beside it."""
+        """The rows that have a curve: each optimizer's best learning rate, and Nero's default."""
         return list(shown(self.rates).itertuples())
 
     @property
     def legends(self) -> list[str]:
-        """What the legend says."""
+        """The legend's texts."""
         return [self.legend_of(track) for track in self.tracks]
 
     @property
     def runs(self) -> DataFrame:
-        """Every run of the optimizers in the picture, also at the rates that are not the best."""
+        """All runs of the picture's optimizers, at all learning rates."""
         return self.results.runs_of(self.rates)
 
     @property
@@ -100,12 +100,12 @@ class Picture:
 
     @property
     def has_rates(self) -> bool:
-        """Whether there is a panel of rates: any optimizer was run at several."""
+        """Whether there is a learning-rate panel: any optimizer ran at several."""
         return not self.by_step and bool((self.rates.num_rates > 1).any())
 
     @property
     def metrics(self) -> list[str]:
-        """The metric of the task, and before it its counterpart in training, if recorded."""
+        """The task's metric, preceded by its training counterpart if that was recorded."""
         name = self.results.task.metric.name
         if self.by_step or not name.startswith("valid_"):
             return [name]
@@ -123,12 +123,12 @@ class Picture:
         return self.name in ("rivals", "variants") and all(published)
 
     def look_of(self, track: Any) -> Look:
-        """Return the look of a track, by its variant if the picture compares several."""
+        """Return a track's look, by variant if the picture compares several."""
         compares = self.rates.variant.nunique() > 1
         return variant_look(track.optimizer, track.variant if compares else "")
 
     def legend_of(self, track: Any) -> str:
-        """Return what the legend says of a track: optimizer, rate, and runs that diverged."""
+        """Return a track's legend text: optimizer, learning rate, and runs that diverged."""
         text = f"{self.look_of(track).title}, lr {track.lr:g}"
         if not track.is_best:
             text += " (out of the box)"
@@ -142,14 +142,14 @@ class Picture:
 
 
 def shown(rates: DataFrame) -> DataFrame:
-    """Return the rows with the best rate of each optimizer and, if it is another, Nero's default."""
+    """Return the rows with each optimizer's best learning rate and, if it differs, Nero's default."""
     lines = dict.fromkeys(rates.line)
     ranked = rates.assign(line=rates.line.map(list(lines).index))[rates.is_best | rates.is_default]
     return ranked.sort_values(["line", "is_best"], ascending=[True, False])
 
 
 def pictures(results: Results) -> list[Picture]:
-    """Return the pictures that the runs of a task allow; those of the paper, if it is one of the lab."""
+    """Return the pictures that a task's runs allow; for the lab's own tasks, those of the paper."""
     if results.task.name in TRANSFER:
         return []
     if results.task.name in _BY_VARIANT:
@@ -176,7 +176,7 @@ def _of(rates: DataFrame, optimizers: tuple[str, ...] | list[str]) -> DataFrame:
 
 
 def _by_variant(results: Results) -> list[Picture]:
-    """Return a picture to compare with the authors', and one of what is not in theirs."""
+    """Return a picture to compare with the authors', and one of the optimizers missing from theirs."""
     rates, task = results.rates, results.task
     first = next((name for name in REPARAMETERISED if (rates.optimizer == name).any()), "")
     is_main = rates.optimizer.isin(["nero", first])

@@ -21,7 +21,7 @@ from nero_lab.report.runs import Results
 from nero_lab.report.style import drawn_in_style, in_two_lines, look, scale_logarithmically
 
 REFERENCES = ("adamw", "adam")
-"""Whose last score is the target: the first that was run."""
+"""The first of these that ran sets the target, with its final score."""
 
 _MIN_OPTIMIZERS = 3
 _WIDTH, _ROW = 11.0, 0.3  # inches
@@ -29,14 +29,14 @@ _WIDTH, _ROW = 11.0, 0.3  # inches
 
 @dataclass(frozen=True)
 class Costs:
-    """The optimizers of one variant of a task, each at its best rate, and what they cost.
+    """The optimizers of one variant of a task, each at its best learning rate, and what they cost.
 
     Args:
         variant: of the task, or "".
-        reference: whose last score is the target, or "" where the task has a target of its own.
-        target: the score, in validation, up to which steps are counted.
-        table: one row for each optimizer: its name, mean ``score``, ``steps`` to the target, infinite if it
-            was not reached, ``seconds`` of all steps, NaN if they were not timed, and ``state_bytes``.
+        reference: the optimizer whose final score is the target, or "" if the task has its own target.
+        target: the validation score up to which steps are counted.
+        table: one row per optimizer: its name, mean ``score``, ``steps`` to the target (infinite if it was
+            not reached), ``seconds`` for all steps (NaN if they were not timed), and ``state_bytes``.
     """
 
     variant: str
@@ -46,16 +46,14 @@ class Costs:
 
     @property
     def slug(self) -> str:
-        """The end of the name of the picture."""
+        """The end of the picture's file name."""
         return "-".join(filter(None, ("costs", slug(self.variant))))
 
     @property
     def goal(self) -> str:
         """The target in words."""
         score = f"{self.target:.4g}"
-        return (
-            f"the last score of {look(self.reference).title} ({score})" if self.reference else score
-        )
+        return f"{look(self.reference).title}'s final score ({score})" if self.reference else score
 
 
 def costs(results: Results) -> Iterator[Costs]:
@@ -92,9 +90,9 @@ def costs(results: Results) -> Iterator[Costs]:
 
 
 def draw(found: Costs, metric: Metric, path: Path) -> None:
-    """Draw steps to the target, and the score against time, where measured, and bytes of state."""
+    """Draw steps to the target, and the score against time, if measured, and against state size."""
     table = found.table
-    columns = {"seconds": "time of all steps (s)", "state_bytes": "bytes of the optimizer's state"}
+    columns = {"seconds": "total step time (s)", "state_bytes": "optimizer state (bytes)"}
     columns = {name: label for name, label in columns.items() if (table[name] > 0).any()}
     bounds = limits.of_points(table.score, table.score, metric)
     with drawn_in_style():
@@ -113,7 +111,7 @@ def draw(found: Costs, metric: Metric, path: Path) -> None:
 
 
 def _curve(results: Results, rate: Rate) -> Any:
-    """Return the mean over seeds of the validation metric, by step, of the runs that count."""
+    """Return the validation metric by step, averaged over the seeds that count."""
     epochs, name = results.records.epochs, results.task.metric.name
     runs = results.runs_of(rate)
     points = epochs[epochs.run.isin(runs.index[np.isfinite(runs.score)])]
@@ -121,7 +119,7 @@ def _curve(results: Results, rate: Rate) -> Any:
 
 
 def _steps_to(curve: Any, target: float, metric: Metric) -> float:
-    """Return when a curve first reaches a target, on the line between two epochs.
+    """Return the step at which a curve first reaches a target, interpolated between epochs.
 
     Example:
         >>> from pandas import Series

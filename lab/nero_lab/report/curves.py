@@ -1,6 +1,6 @@
 """Learning curves: mean and range over seeds, with a cross where a run diverged or failed.
 
-A cross on the edge of a panel is the end of a run that is beyond it.
+A cross on a panel's edge marks a run that ended beyond it.
 """
 
 import math
@@ -38,11 +38,11 @@ class Curve:
     """One optimizer in one panel.
 
     Args:
-        label: what the legend says.
+        label: the legend's text.
         look: colour and dashes.
         band: mean, low and high by epoch or step.
-        strays: for unfinished runs, the values by epoch or step and where the run failed, NaN if it may
-            still be running.
+        strays: for each unfinished run, its values by epoch or step, and where it failed (NaN if it may
+            still be running).
     """
 
     label: str
@@ -52,7 +52,7 @@ class Curve:
 
 
 def ours(picture: Picture, track: Any, name: str) -> Curve:
-    """Return the curve of a track; runs that diverged or failed are not part of the mean."""
+    """Return a track's curve; the mean excludes runs that diverged or failed."""
     runs = picture.results.runs_of(track)
     records, place, key = picture.results.records.epochs, "epoch", name
     if picture.by_step:
@@ -93,9 +93,9 @@ def draw(
     *,
     x_label: str,
 ) -> None:
-    """Draw the curves of one metric in panels with the same axes, and mark where runs were lost."""
+    """Draw one metric's curves in panels with the same axes, and mark where runs diverged or failed."""
     drawn = [curve for curves in by_panel for curve in curves]
-    # What must be seen: not runs that were lost, unless there are no others.
+    # The limits ignore runs that diverged or failed, unless there are no others.
     strays = [stray for curve in drawn for stray in curve.strays]
     series = [curve.band[end] for curve in drawn for end in ("low", "high")]
     series += [values for values, lost_at in strays if math.isnan(lost_at)]
@@ -131,7 +131,7 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 
 
 def _share_x(axes: Axes, lengths: Sequence[float]) -> None:
-    """Let all panels end where the longest does; where one is much longer, on a logarithmic axis."""
+    """End all panels where the longest does; if one is much longer, use a logarithmic axis."""
     longest, shortest = max(lengths), min(filter(None, lengths), default=0.0)
     if longest > _MUCH_LONGER * shortest > 0:
         axes.set_xscale("log")
@@ -144,7 +144,7 @@ def _share_x(axes: Axes, lengths: Sequence[float]) -> None:
 
 
 def _length(curve: Curve) -> float:
-    """Return the last epoch or step of a curve, and of runs that did not come to their end."""
+    """Return the last epoch or step of a curve, including runs that did not finish."""
     ends = [*curve.band.index[-1:]]
     for values, lost_at in curve.strays:
         ends += [*values.index[-1:], *([lost_at] if math.isfinite(lost_at) else [])]
@@ -165,11 +165,11 @@ def _mark_lost(axes: Axes, curves: Iterable[Curve], metric: Metric) -> None:
             if not math.isnan(lost_at)
         ]
         means = curve.band["mean"]
-        if len(means) and not low <= means.iloc[-1] <= high:  # came to its end, far off
+        if len(means) and not low <= means.iloc[-1] <= high:  # finished, but off the scale
             ends.append((means.index[-1], means.iloc[-1]))
         for x, y in ends:
             if low <= y <= high:
                 cross(axes, x, y, curve.look.colour)
-            else:  # without any value it was lost to bad ones
+            else:  # a run without any value goes to the edge where bad scores are
                 at_bottom = metric.higher_is_better if math.isnan(y) else y < low
                 edge_mark(axes, x, curve.look.colour, marks, at_bottom=at_bottom)

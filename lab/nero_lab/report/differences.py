@@ -1,7 +1,7 @@
 """Whether one optimizer is better than another: paired differences over the seeds that both have.
 
-The same seed gives both the same batches and the same first weights, so much of what chance does to one
-score it does to the other. A difference counts if the t-interval of its mean excludes zero.
+With the same seed, both see the same batches and start from the same weights, so pairing removes much of
+the noise. A difference counts if the t-interval of its mean excludes zero.
 """
 
 import math
@@ -15,16 +15,16 @@ from scipy import stats
 from nero_lab.report.rates import Rate
 
 CONFIDENCE = 0.95
-"""Of the interval of a difference, if no more than one is looked at."""
+"""The confidence level of a difference's interval, if only one is looked at."""
 
 MIN_SEEDS = 3
-"""That all scores of a comparison must share for an outcome: fewer show a leaning."""
+"""Seeds that all scores in a comparison must share for an outcome: fewer show only a tendency."""
 
-Comparison = Literal["better", "worse", "not told apart"]
+Comparison = Literal["better", "worse", "inconclusive"]
 
 
 class Difference(NamedTuple):
-    """How much better one score is than another, over seeds: more is better, whatever the metric."""
+    """How much better one score is than another, over seeds: positive is better for every metric."""
 
     mean: float
     low: float
@@ -33,9 +33,9 @@ class Difference(NamedTuple):
 
 
 def difference(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Difference:
-    """Return the mean advantage of a score over another, with its t-interval.
+    """Return one score's mean advantage over another, with its t-interval.
 
-    One seed has no interval: it is infinitely wide. Without a seed that both finished there is no mean.
+    With one seed, the interval is infinitely wide. Without a seed that both finished, the mean is NaN.
     """
     seeds = [seed for seed in rate.badness_by_seed if seed in other.badness_by_seed]
     pairs = np.array([(other.badness_by_seed[s], rate.badness_by_seed[s]) for s in seeds])
@@ -60,20 +60,18 @@ def against(rate: Rate, other: Rate, confidence: float = CONFIDENCE) -> Comparis
 
     With fewer than three shared seeds, only the mean difference counts, and it shows at most a tendency.
     An optimizer whose runs all diverged is worse than one whose runs all finished. If only some runs
-    diverged, that may be chance, and the other seeds are a biased sample: the result is undecided.
+    diverged, that may be chance, and the other seeds are a biased sample: the result is inconclusive.
     """
     diverged = [each.num_diverged / each.num_seeds for each in (rate, other)]
     if any(diverged):
-        return (
-            "better" if diverged == [0, 1] else "worse" if diverged == [1, 0] else "not told apart"
-        )
+        return "better" if diverged == [0, 1] else "worse" if diverged == [1, 0] else "inconclusive"
     found = difference(rate, other, confidence)
     is_leaning = shared_seeds([rate, other]) < MIN_SEEDS
     low, high = (found.mean, found.mean) if is_leaning else (found.low, found.high)
-    return "better" if low > 0 else "worse" if high < 0 else "not told apart"
+    return "better" if low > 0 else "worse" if high < 0 else "inconclusive"
 
 
 def shared_seeds(rates: Iterable[Rate]) -> int:
-    """Return the number of seeds that all scores have, zero without any."""
+    """Return the number of seeds that all scores share, or zero if there are no scores."""
     seeds = [set(rate.badness_by_seed) for rate in rates]
     return len(set.intersection(*seeds)) if seeds else 0

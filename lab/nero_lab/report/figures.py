@@ -1,7 +1,7 @@
-"""Pictures: a row for our runs, a row for the authors' where they published theirs.
+"""Pictures: one row for our runs, and one for the authors' if they published theirs.
 
-Columns are the training curve, the validation curve and the final score against the learning rate, as
-far as there are such. All pictures are equally wide, so that letters have one size on the page.
+The columns are the training curve, the validation curve and the final score against the learning rate,
+if available. All pictures have the same width, so that text has the same size on the page.
 """
 
 import math
@@ -15,8 +15,8 @@ from nero_lab.report import curves, paper, sensitivity
 from nero_lab.report.comparisons import Picture
 from nero_lab.report.style import drawn_in_style
 
-_WIDTH, _HEIGHT = 11.0, 3.3  # inches, of a row of panels
-_LEGEND_WIDTH = 120  # letters that a line of a legend has room for
+_WIDTH, _HEIGHT = 11.0, 3.3  # a row of panels, in inches
+_LEGEND_WIDTH = 120  # characters that fit in a line of a legend
 
 
 def draw(picture: Picture, path: Path) -> None:
@@ -29,7 +29,7 @@ def draw(picture: Picture, path: Path) -> None:
     }
     rates = [sensitivity.ours(picture)] if picture.has_rates else []
     if picture.has_authors:
-        titles.append("the authors' runs, from the curves that they published")
+        titles.append("the authors' runs, from their published curves")
         for name, column in columns.items():
             column.append(curves.theirs(paper.best_curves(task.name, name)))
         rates += [sensitivity.theirs(task)] if rates else []
@@ -51,7 +51,7 @@ def draw(picture: Picture, path: Path) -> None:
 def _panels(
     titles: Sequence[str], labels: Sequence[Sequence[str]], num_columns: int
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of one row per title, with room for the legends, and its panels by column."""
+    """Return a figure with one row per title and room for the legends, and its panels by column."""
     heights = [_HEIGHT + 0.4 + 0.2 * math.ceil(len(row) / _num_columns(row)) for row in labels]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.09, h_pad=0.06)  # type: ignore[union-attr, call-arg]
@@ -66,5 +66,5 @@ def _panels(
 
 
 def _num_columns(labels: Sequence[str]) -> int:
-    """Return how many columns of a legend have room, by the number of letters."""
+    """Return how many columns fit in a legend, given the length of its texts."""
     return max(1, min(4, len(labels), _LEGEND_WIDTH // (max(map(len, labels)) + 6)))

@@ -1,4 +1,4 @@
-"""Numbers as readers see them."""
+"""How the report writes numbers."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from nero_lab.report.rates import Rate
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EN DASH}"
-"""What a cell has that has no number."""
+"""A cell without a number."""
 
 
 def number(value: float) -> str:
-    """Write a number with four digits.
+    """Write a number with four significant digits.
 
     Example:
         >>> number(172.994), number(20053000000.0), number(-2.0) == MINUS + "2.000"
@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Write text so that Markdown takes none of it for a sign.
+    r"""Escape text for Markdown.
 
     Example:
         >>> plain("<class>/*.JPEG")
@@ -39,7 +39,7 @@ def plain(text: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Write text as part of a file name.
+    """Convert text to part of a file name.
 
     Example:
         >>> slug("long, width 64")
@@ -49,7 +49,7 @@ def slug(text: str) -> str:
 
 
 def capitalised(text: str) -> str:
-    """Write the first letter large, and leave the others."""
+    """Capitalise the first letter, and leave the others."""
     return text[:1].upper() + text[1:]
 
 
@@ -64,7 +64,7 @@ def seeds(count: int) -> str:
 
 
 def seeds_between(counts: Iterable[int]) -> str:
-    """Write how many seeds several scores have.
+    """Write the range of several scores' numbers of seeds.
 
     Example:
         >>> seeds_between([3, 1]), seeds_between([3, 3])
@@ -75,7 +75,7 @@ def seeds_between(counts: Iterable[int]) -> str:
 
 
 def span(first: str, last: str) -> str:
-    """Write a range, or what it begins with if that is its end, too.
+    """Write a range, or a single value if both ends are the same.
 
     Example:
         >>> span("1", "3"), span("2", "2")
@@ -90,22 +90,22 @@ def mean(rate: Rate) -> str:
 
 
 def diverged(rate: Rate) -> str:
-    """Write how many runs diverged, or were stopped because they were far behind at half time."""
+    """Write how many runs diverged, or that they were stopped halfway because they were far behind."""
     if rate.num_stopped == rate.num_diverged:
-        return "stopped at half time, far behind"
+        return "stopped halfway, far behind"
     if rate.num_seeds == 1:
         return "the only run diverged"
     return f"{rate.num_diverged} of {rate.num_seeds} runs diverged"
 
 
 def spread(rate: Rate) -> str:
-    """Write the range over the seeds that did not diverge, if there are several."""
+    """Write the range over the seeds that did not diverge, if there is more than one."""
     finite = list(filter(math.isfinite, rate.values))
     return f"{number(min(finite))} to {number(max(finite))}" if len(finite) > 1 else NOTHING
 
 
 def in_words(rate: Rate) -> str:
-    """Write a score in a sentence: mean, range and number of seeds."""
+    """Write a score for a sentence: mean, range and number of seeds."""
     if rate.num_diverged:
         others = " and ".join(number(value) for value in rate.values if math.isfinite(value))
         return diverged(rate) + (f", others {others}" if others else "")
@@ -115,7 +115,7 @@ def in_words(rate: Rate) -> str:
 
 
 def advantage(found: Difference) -> str:
-    """Write by how much one score is better than another, with its interval if there is one.
+    """Write one score's advantage over another, with its interval if there is one.
 
     Example:
         >>> advantage(Difference(0.5, 0.25, 0.75, 3)), advantage(Difference(0.5, -math.inf, math.inf, 1))
@@ -126,20 +126,20 @@ def advantage(found: Difference) -> str:
 
 
 def best_in_words(rate: Rate) -> str:
-    """Write the score at a rate, and of how many it is the best, if it is."""
+    """Write the score at a learning rate and, if it is the best, how many were tried."""
     return f"{in_words(rate)} at lr {rate.lr:g}" + (f", {choice(rate)}" if rate.is_best else "")
 
 
 def choice(rate: Rate) -> str:
-    """Write of how many rates the best is the best, and whether a better one may lie beyond them."""
+    """Write how many learning rates were tried, and whether a better one may lie beyond them."""
     if rate.num_rates < 2:
-        return "the only rate"
-    end = f" and the {rate.end_of_rates} of them" if rate.end_of_rates else ""
-    return f"best of {rate.num_rates} rates{end}"
+        return "the only one tried"
+    end = f" and {rate.end_of_rates}" if rate.end_of_rates else ""
+    return f"the best{end} of {rate.num_rates} tried"
 
 
 def duration(seconds: float) -> str:
-    """Write a time with a unit that suits it.
+    """Write a time in a suitable unit.
 
     Example:
         >>> duration(0.0123), duration(75.0), duration(7200.0)

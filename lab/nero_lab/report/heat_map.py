@@ -1,4 +1,4 @@
-"""A map of rates: how far from the best each optimizer is, by task and learning rate."""
+"""A map of learning rates: each optimizer's gap to the best score, by task and learning rate."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,17 +16,17 @@ from nero_lab.report.runs import Results
 from nero_lab.report.style import drawn_in_style, look, order
 
 WORST = 50.0
-"""Percent; colours do not go further."""
+"""The gap in percent at which the colour scale ends."""
 
 _MIN_TASKS = 3
 _COLUMNS = 2
 
 
 def gaps(results: Mapping[str, Results]) -> DataFrame:
-    """Return for each task, optimizer and rate how much worse it is than the best of that task, in %.
+    """Return each optimizer's gap to the task's best score, in %, by task and learning rate.
 
-    Runs of variants, tasks of sizes and optimizers of one or two tasks are left out. A rate of which
-    some run diverged is infinitely worse.
+    Variants, tasks that compare sizes, and optimizers with fewer than three tasks are left out. The gap
+    is infinite at learning rates at which a run diverged.
     """
     frames = [
         rates.assign(task=name, gap=100 * (rates.badness - best) / abs(best))
@@ -42,12 +42,12 @@ def gaps(results: Mapping[str, Results]) -> DataFrame:
 
 
 def draw(shown: DataFrame, path: Path) -> None:
-    """Draw what ``gaps`` returned, a panel for each optimizer."""
+    """Draw what ``gaps`` returned, one panel per optimizer."""
     tasks, rates = list(shown.task.unique()), sorted(shown.lr.unique())
     found = shown.groupby("optimizer")
     tables = {name: own.pivot(index="task", columns="lr", values="gap") for name, own in found}
     tables = {name: table.reindex(index=tasks, columns=rates) for name, table in tables.items()}
-    draw_panels(tables, path, label="worse than the best of the task (%)")
+    draw_panels(tables, path, label="gap to the task's best score (%)")
 
 
 def draw_panels(
@@ -58,9 +58,9 @@ def draw_panels(
     worst: float = WORST,
     finish: Callable[[Axes, str], None] | None = None,
 ) -> None:
-    """Draw a panel for each optimizer, from tables of gaps by row and rate; ``finish`` adds to a panel.
+    """Draw one panel per optimizer, from tables of gaps by row and learning rate.
 
-    All tables have the same rows.
+    All tables have the same rows. ``finish`` adds to a panel.
     """
     optimizers = sorted(tables, key=order)
     num_rows = -(-len(optimizers) // _COLUMNS)
@@ -84,7 +84,7 @@ def draw_panels(
 
 
 def _draw_panel(axes: Axes, table: NDArray[np.float64], optimizer: str, worst: float) -> AxesImage:
-    """Draw gaps as colours, with a cross for a rate that diverged and a star for the best."""
+    """Draw gaps as colours, with a cross where a run diverged and a star at the best."""
     image = axes.imshow(np.where(np.isinf(table), np.nan, table), vmin=0, vmax=worst, cmap="YlOrBr")
     axes.set_aspect("auto")
     axes.grid(visible=False)

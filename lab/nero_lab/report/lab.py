@@ -1,4 +1,4 @@
-"""What the report takes from the rest of the lab, in one place."""
+"""Everything that the report imports from the rest of the lab."""
 
 from nero_lab.engine import records
 from nero_lab.engine.errors import ConfigError

@@ -1,6 +1,6 @@
-"""Limits of axes that neither a spike nor a run that was lost can set.
+"""Axis limits that ignore spikes and runs that diverged.
 
-What lies beyond them is drawn as a cross on the edge where bad scores are.
+Values beyond them are drawn as crosses on the edge where bad scores are.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from nero_lab.report.lab import Metric
 
 MAX_LOG_RATIO = 1000.0  # between the ends of a logarithmic axis
 MAX_RATIO = 20.0  # between the worst and the best score on a linear axis
-_FAR_OUT = 3.0  # Tukey's fence, in distances between quartiles
+_FAR_OUT = 3.0  # Tukey's fence, in interquartile ranges
 
 
 def of_curves(curves: Iterable[Series], metric: Metric) -> tuple[float, float] | None:
     """Return limits that show every curve without its spikes, or None if there is nothing to show.
 
-    Where low is good on a linear axis, how bad the first fifth of a run was is left out.
+    On a linear axis where lower is better, the upper limit ignores the first fifth of each run.
     """
     calm = [_without_spikes(finite) for curve in curves if len(finite := curve[np.isfinite(curve)])]
     if not calm:
@@ -33,9 +33,9 @@ def of_points(points: Series, kept: Series, metric: Metric) -> tuple[float, floa
     """Return limits that leave out scores far worse than most.
 
     Args:
-        points: scores at all rates; those that are not finite do not count.
-        kept: scores to show in any case: those at the best rates.
-        metric: what they are scores of.
+        points: scores at all learning rates; non-finite ones are ignored.
+        kept: scores that must be shown: those at the best learning rates.
+        metric: the scores' metric.
     """
     points = points[np.isfinite(points)]
     if points.empty:
@@ -53,7 +53,7 @@ def of_points(points: Series, kept: Series, metric: Metric) -> tuple[float, floa
 
 def _widened(low: float, high: float, metric: Metric, *, margin: float) -> tuple[float, float]:
     if metric.log:
-        # A share of the logarithm, so that the margin looks the same on every axis.
+        # A fraction of the logarithm, so that the margin looks the same on every axis.
         high = min(high, low * MAX_LOG_RATIO)
         factor = max((high / low) ** margin, 1.1)
         return low / factor, high * factor
@@ -64,6 +64,6 @@ def _widened(low: float, high: float, metric: Metric, *, margin: float) -> tuple
 
 
 def _without_spikes(curve: Series) -> Series:
-    """Return medians over windows that shrink towards the ends, which stay as they are."""
+    """Return running medians over windows that shrink towards the ends, which are kept as they are."""
     wide, narrow = (curve.rolling(width, center=True).median() for width in (5, 3))
     return wide.fillna(narrow).fillna(curve)

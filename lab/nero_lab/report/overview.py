@@ -1,4 +1,4 @@
-"""The picture that the page opens with: every claim, its comparisons and how sure they are."""
+"""The picture at the top of the claims: each claim, its comparisons and their intervals."""
 
 import math
 import textwrap
@@ -22,16 +22,16 @@ COLOURS = {
     "did not hold": "#a63c00",
     "doubtful": "#a63c00",
 }
-"""Of an outcome; those that decide nothing are grey."""
+"""Outcomes' colours; all others are grey."""
 
 _GREY = "#6a6a6a"
-_LIMIT = 60.0  # percent; what is beyond it is drawn at the edge
+_LIMIT = 60.0  # percent; values beyond it are drawn at the edge
 _WIDTH, _ROW = 4.4, 0.54  # inches: narrow enough for a phone
-_CLAIM_WIDTH = 58  # letters
+_CLAIM_WIDTH = 58  # characters
 
 
 def draw(verdicts: Mapping[Claim, Verdict], path: Path) -> None:
-    """Draw claims as rows: the advantage over each rival with its interval, and the outcome."""
+    """Draw one row per claim: its outcome, and the advantage over each rival with its interval."""
     with drawn_in_style():
         figure = Figure(figsize=(_WIDTH, _ROW * len(verdicts) + 1.6), layout="constrained")
         axes = figure.subplots()
@@ -41,7 +41,7 @@ def draw(verdicts: Mapping[Claim, Verdict], path: Path) -> None:
         axes.set_xlim(-1.12 * _LIMIT, 1.12 * _LIMIT)
         axes.set_yticks([])
         axes.axvline(0, color="#b0b0b0", linewidth=1, zorder=0)
-        axes.set_xlabel("how much better the claim's favourite is,\nin % of the rival's score")
+        axes.set_xlabel("advantage of the claim's favourite,\nin % of the rival's score")
         axes.spines[["left", "right", "top"]].set_visible(False)
         _explain(figure, verdicts)
         figure.savefig(path)
@@ -77,7 +77,7 @@ def _draw_row(axes: Axes, row: int, claim: Claim, verdict: Verdict) -> None:
 
 
 def draw_interval(axes: Axes, y: float, found: Difference, colour: str) -> None:
-    """Draw an advantage as a dot on its interval; it is hollow if there is one seed and no interval."""
+    """Draw an advantage as a dot on its interval; with one seed, as a hollow dot without interval."""
     mean = min(max(found.mean, -_LIMIT), _LIMIT)
     marker = "o" if mean == found.mean else "<" if found.mean < 0 else ">"
     if found.num_seeds > 1:
@@ -99,4 +99,4 @@ def _explain(figure: Figure, verdicts: Mapping[Claim, Verdict]) -> None:
     ]
     one = {"marker": "o", "linestyle": "", "color": _GREY, "markerfacecolor": "white"}
     handles.append(Line2D([], [], **one, label="one seed, no interval"))  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, title="against")
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, title="rival")

@@ -1,4 +1,4 @@
-"""The pages in Markdown and HTML: what the templates beside this module are filled with."""
+"""The pages in Markdown and HTML, rendered from the templates next to this module."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,8 +26,8 @@ from nero_lab.report.simulation import NUM_TRIALS, error_rates
 from nero_lab.report.style import look
 from nero_lab.report.verdicts import MARKS, Claim, Verdict, headline
 
-TITLE = "Nero: the experiments of the paper, run again"
-# With every rate that the paper tuned over, its best ones among them.
+TITLE = "Nero: the paper's experiments, rerun"
+# All the learning rates of the paper's grid, including its best ones.
 SWEEP = (
     "nero-lab sweep mnist-deep --scale cpu --optimizers nero,sgd,adam,lamb --lrs 0.0001,0.001,0.01,0.1 "
     "--seeds 3"
@@ -35,8 +35,8 @@ SWEEP = (
 
 
 def judge(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> dict[Claim, Verdict]:
-    """Return what the results say of every claim that is about one of the tasks."""
-    names = {task.name for task in tasks.values()} - {""}  # without those that leave out the paper
+    """Return the verdict on every claim about one of the tasks."""
+    names = {task.name for task in tasks.values()} - {""}  # tasks without the paper have no name
     asked = {*names, ""} if names & paper.TABLE.keys() else names
     return {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
 
@@ -50,9 +50,9 @@ def to_pages(
     *,
     has_rates: bool,
 ) -> dict[str, str]:
-    """Return every page in Markdown, by name without its ending; their pictures are drawn elsewhere.
+    """Return every page in Markdown, by file name without extension; pictures are drawn elsewhere.
 
-    A report on one task is one page. Otherwise each task has a page, and ``report`` leads to them.
+    A report on one task is a single page. Otherwise each task has a page, linked from ``report``.
     """
     scored = protocol.scored(records, tasks)
     values = {
@@ -104,7 +104,7 @@ def _filled(template: str, values: Mapping[str, Any]) -> str:
 
 
 def to_html(text: str) -> str:
-    """Return a page in HTML, made from the one in Markdown, that needs only its pictures."""
+    """Convert a page from Markdown to HTML that needs no files except its pictures."""
     converter = markdown.Markdown(
         extensions=["fenced_code", "md_in_html", "sane_lists", "tables", "toc"],
         extension_configs={"toc": {"toc_depth": "2-2"}},
@@ -118,7 +118,7 @@ def to_html(text: str) -> str:
 
 
 def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:
-    """Return what differs from the paper in optimizers: to each difference, who has it."""
+    """Return the optimizers' differences from the paper, each with the optimizers that have it."""
     titles: dict[str, list[str]] = {}
     for name in optimizers:
         if name in OPTIMIZERS and (text := OPTIMIZERS[name].differences):
@@ -127,7 +127,7 @@ def shared_differences(optimizers: Iterable[str]) -> dict[str, list[str]]:
 
 
 def moved_rates(results: Results) -> list[dict[str, Any]]:
-    """Return the optimizers whose best rate is not a published one, although that was tried."""
+    """Return the optimizers whose best learning rate is not the published one, if that was tried."""
     moved = []
     for name, best in results.best(results.rates.optimizer.unique()).items():
         published = paper.scores(results.task.name, name).lr.unique()

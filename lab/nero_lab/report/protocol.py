@@ -1,6 +1,6 @@
-"""The protocol's runs: a table and plain sentences for each comparison that has records.
+"""The protocol's runs: a table and sentences for each comparison that has records.
 
-A preset is scored at its default learning rate, everybody else at the best of those that were run.
+Presets are scored at their default learning rate, all other optimizers at their best.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from nero_lab.report.style import look
 
 _TITLES = {
     "today": "Presets and today's optimizers",
-    "table-1": "Table 1 of the paper",
-    "constraints": "Constraints one by one",
+    "table-1": "The paper's Table 1",
+    "constraints": "Constraints, one by one",
     "granularity": "Updates per synapse, neuron and layer",
     "reparameterization": "Reparameterized weights",
-    "deep": "A deep perceptron",
+    "deep": "A deep MLP",
     "others": "More of today's optimizers",
 }
-_ALL = "seeds"  # everybody of "today" and "others", where they have more seeds
+_ALL = "seeds"  # all optimizers of "today" and "others", with more seeds
 _FAVOURITES: dict[str, tuple[str, ...]] = {
     "today": ("nero-rows", "nero-polar"),
     "others": ("nero-rows", "nero-polar"),
@@ -33,7 +33,7 @@ _FAVOURITES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Scored:
-    """One comparison, and the score of each of its optimizers that has one."""
+    """One comparison, with the scores of the optimizers that have one."""
 
     comparison: Comparison
     metric: Metric
@@ -42,29 +42,29 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """What kind of comparison it is: the first part of its key."""
+        """The kind of comparison: the first part of its key."""
         return self.comparison.key.partition("/")[0]
 
     @property
     def title(self) -> str:
-        """A heading."""
+        """The heading."""
         variant = self.comparison.variant
         return _TITLES[self.name] + (f" ({variant})" if variant else "")
 
     @property
     def ranked(self) -> list[Rate]:
-        """The scores, the best first."""
+        """The scores, best first."""
         return sorted(self.rates.values(), key=lambda rate: rate.badness)
 
     @property
     def missing(self) -> list[str]:
-        """The optimizers that have no score yet."""
+        """The optimizers without a score."""
         names = [entrant.optimizer for entrant in self.comparison.entrants]
         return [look(name).title for name in names if name not in self.rates]
 
     @property
     def pairs(self) -> list[tuple[Rate, Rate]]:
-        """Each favourite beside each rival; a comparison without favourites has its leader for one."""
+        """Each favourite with each rival; without favourites, Nero or else the leader is the favourite."""
         leader = "nero" if "nero" in self.rates else self.ranked[0].optimizer
         names = _FAVOURITES.get(self.name, (leader,))
         favourites = [self.rates[name] for name in names if name in self.rates]
@@ -87,12 +87,12 @@ def scored(records: Records, tasks: Mapping[str, Task]) -> dict[str, list[Scored
 
 
 def table(found: Scored) -> DataFrame:
-    """Return a row for every optimizer, the best first."""
+    """Return one row per optimizer, best first."""
     return DataFrame(
         {
             "optimizer": look(rate.optimizer).title,
             "lr": f"{rate.lr:g}" + ("" if _is_tuned(found, rate) else " (default)"),
-            "rates tried": _rates_tried(found, rate),
+            "lrs tried": _rates_tried(found, rate),
             "seeds": str(rate.num_seeds),
             f"{found.metric.label}, mean": formatting.mean(rate),
             "range": formatting.spread(rate),
@@ -102,13 +102,13 @@ def table(found: Scored) -> DataFrame:
 
 
 def sentences(found: Scored) -> list[str]:
-    """Return one plain sentence for every favourite and rival."""
+    """Return one sentence per favourite and rival."""
     return [_sentence(found, favourite, rival) for favourite, rival in found.pairs]
 
 
 def in_short(found: Scored) -> str:
-    """Write the scores, the best first, and of how many seeds."""
-    words = ", ".join(f"{look(r.optimizer).title} {formatting.mean(r)}" for r in found.ranked)
+    """Write the scores, best first, and their number of seeds."""
+    words = "; ".join(f"{look(r.optimizer).title} {formatting.mean(r)}" for r in found.ranked)
     counts = [rate.num_seeds for rate in found.rates.values()]
     return f"{words} ({formatting.seeds_between(counts)})"
 
@@ -136,39 +136,39 @@ def _is_tuned(found: Scored, rate: Rate) -> bool:
 
 def _rates_tried(found: Scored, rate: Rate) -> str:
     if not _is_tuned(found, rate):
-        return "1, its default"
-    end = f", best is the {rate.end_of_rates}" if rate.end_of_rates else ""
+        return "1 (default)"
+    end = f" (best: {rate.end_of_rates})" if rate.end_of_rates else ""
     return f"{rate.num_rates}{end}"
 
 
 def _sentence(found: Scored, favourite: Rate, rival: Rate) -> str:
-    """Say who is ahead, by how much, how sure that is, and what it rests on."""
+    """Say which optimizer is ahead, by how much, how certain that is, and over how many runs."""
     first, second = (look(rate.optimizer).title for rate in (favourite, rival))
     for name, rate in ((first, favourite), (second, rival)):
         if rate.num_diverged:
-            return f"{first} against {second}: {name}: {formatting.diverged(rate)}."
+            return f"{first} against {second}: not compared ({name}: {formatting.diverged(rate)})."
     outcome, gain = against(favourite, rival), difference(favourite, rival)
     if not gain.num_seeds:
         return f"{first} and {second} have no seed in common."
     scale = 100 / abs(rival.mean) * (-1 if outcome == "worse" else 1)
-    verb = {"better": "is ahead of", "worse": "is behind"}.get(outcome, "is not told apart from")
-    by = f"by {_percent(gain.mean * scale)}"
+    by = _percent(gain.mean * scale)
+    verb = {"better": f"{by} ahead of {second}", "worse": f"{by} behind {second}"}
+    said = f"{first}: {verb.get(outcome, f'no clear difference from {second}, {by}')}"
     if gain.num_seeds > 1:
         low, high = sorted((gain.low * scale, gain.high * scale))
-        by += f" (95% interval {_percent(low)} to {_percent(high)})"
+        said += f" (95% interval {_percent(low)} to {_percent(high)})"
     seeds = formatting.seeds(shared_seeds((favourite, rival)))
     if gain.num_seeds == 1:
-        seeds = "one seed only, so no interval"
+        seeds += ", so no interval"
     elif gain.num_seeds < MIN_SEEDS:
-        seeds += " only, so a leaning"
-    chosen = f"{_chosen(found, favourite)} against {_chosen(found, rival)}"
-    return f"{first} {verb} {second} {by}; {seeds}; {chosen}."
+        seeds += ", so at most a tendency"
+    return f"{said}; {seeds}; {_chosen(found, favourite)} against {_chosen(found, rival)}."
 
 
 def _chosen(found: Scored, rate: Rate) -> str:
     if not _is_tuned(found, rate):
-        return "its default"
-    return f"the best of {rate.num_rates} learning rates"
+        return "default"
+    return f"best of {rate.num_rates} learning rates"
 
 
 def _percent(value: float) -> str:

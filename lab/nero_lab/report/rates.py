@@ -1,8 +1,8 @@
-"""The table of rates: one row for each optimizer at each learning rate, with its score over seeds.
+"""The table of learning rates: one row per optimizer and learning rate, with its score over seeds.
 
-A score is the value of the task's metric after the last epoch, as in the paper, or that on a test split if
-all runs have it; the best rate is always chosen by the former. A run that diverged or was stopped has
-none; it counts as infinitely bad.
+A score is the value of the task's metric after the last epoch, as in the paper, or on the test split if
+all runs have test scores. The best learning rate is always chosen by the former. A run that diverged or
+was stopped has no score and counts as infinitely bad.
 """
 
 from typing import Any
@@ -11,24 +11,24 @@ import numpy as np
 from pandas import DataFrame, Series
 
 NERO_LR = 0.01
-"""Nero's rate "out of the box", in every task."""
+"""Nero's learning rate "out of the box", on every task."""
 
 Rate = Any
 """A row of the table, as ``itertuples`` gives it."""
 
-_LINE = ["variant", "place", "optimizer"]  # what one line of a figure is
+_LINE = ["variant", "place", "optimizer"]  # the columns that define one line of a figure
 
 
 def rates_table(runs: DataFrame) -> DataFrame:
-    """Group the runs of a task by variant, optimizer and learning rate, in the order of tables.
+    """Group a task's runs by variant, optimizer and learning rate, in table order.
 
-    The columns are the ``values`` of finished runs, one per seed, infinite if it diverged. Then come their
-    ``mean``, ``low``, ``high``, ``badness`` (the mean, turned so that lower is better) and
-    ``badness_by_seed``. ``num_seeds`` and ``num_diverged`` count runs, ``num_stopped`` those of the
-    latter that were stopped for being far behind. ``not_counted`` says how many failed or may still be
-    running. Costs are medians. ``is_best`` and ``is_default`` mark the best rate and Nero's default.
-    ``num_rates`` counts the optimizer's rates with a score, and ``end_of_rates`` says which end of them
-    the best one is.
+    The columns are the ``values`` of completed runs, one per seed, infinite if the run diverged. Then come
+    their ``mean``, ``low``, ``high``, ``badness`` (the mean, with its sign set so that lower is better) and
+    ``badness_by_seed``. ``num_seeds`` and ``num_diverged`` count runs; ``num_stopped`` counts the diverged
+    runs that were stopped for being far behind. ``not_counted`` says how many failed or may still be
+    running. Costs are medians. ``is_best`` and ``is_default`` mark the best learning rate and Nero's
+    default. ``num_rates`` counts the optimizer's learning rates with a score, and ``end_of_rates`` says
+    whether the best one is the smallest or the largest.
     """
     costs = ("peak_memory_bytes", "optimizer_state_bytes")
     statistics = {"num_seeds": "count", "mean": "mean", "low": "min", "high": "max"}
@@ -60,11 +60,11 @@ def rates_table(runs: DataFrame) -> DataFrame:
 
 
 def _best_rate(line: DataFrame) -> float:
-    """Return the best rate of one optimizer: fewest runs that diverged, then the best mean of the others.
+    """Return an optimizer's best learning rate: fewest diverged runs, then the best mean of the others.
 
-    As in the paper, rates are compared by the seeds that all of them have been run with, so that no rate
-    is chosen for having been run once and with luck. The winner is compared once more, by all of its seeds,
-    with the rates that have them too. Without any score, the longest run wins.
+    As in the paper, learning rates are compared over the seeds that all of them share, so that none is
+    chosen because of a single lucky run. The winner is then compared over all of its seeds with the others
+    that have these seeds too. If there are no scores, the longest run wins.
     """
     done = line[line.is_done] if line.is_done.any() else line
     seeds = done.groupby("lr").seed.agg(frozenset)
@@ -74,7 +74,7 @@ def _best_rate(line: DataFrame) -> float:
 
 
 def _best_by(done: DataFrame, seeds: frozenset[int]) -> float:
-    """Return the best rate by these seeds, or by all if there are none."""
+    """Return the best learning rate over these seeds, or over all if there are none."""
     compared = (done[done.seed.isin(seeds)] if seeds else done).groupby("lr").valid_badness
     ranks = DataFrame(
         {

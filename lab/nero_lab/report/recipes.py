@@ -1,4 +1,4 @@
-"""Recipes and sizes of networks in words."""
+"""Recipes and network sizes in words."""
 
 import re
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from nero_lab.report.style import look
 
 
 def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
-    """Write the settings of a recipe in words, by name."""
+    """Return a recipe's settings in words, by name."""
     if isinstance(recipe, Recipe):
         recipe = {**vars(recipe), "schedule": repr(recipe.schedule)}
     rounded = re.sub(r"\d\.\d{4,}", lambda found: f"{float(found[0]):.3g}", recipe["schedule"])
     words = {
-        "epochs": f"{recipe['epochs']} epochs",
+        "epochs": "1 epoch" if recipe["epochs"] == 1 else f"{recipe['epochs']} epochs",
         "batch_size": f"batch size {recipe['batch_size']}",
         "schedule": f"schedule `{rounded}`",
         "precision": recipe["precision"],
@@ -24,7 +24,7 @@ def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
     clip_norm = recipe["clip_norm"]
     if isinstance(clip_norm, Mapping):
         some = ", ".join(f"{norm} for {look(name).title}" for name, norm in clip_norm.items())
-        words["clip_norm"] = f"gradient norm clipped at {some} alone"
+        words["clip_norm"] = f"gradient norm clipped at {some} only"
     elif clip_norm is not None:
         words["clip_norm"] = f"gradient norm clipped at {clip_norm}"
     for name, value in recipe["options"].items():
@@ -34,7 +34,7 @@ def settings(recipe: Recipe | Mapping[str, Any]) -> dict[str, str]:
 
 
 def beside_paper(results: Results) -> dict[str, list[str]]:
-    """Return the settings that our runs have alone, that the paper has alone, and that both have."""
+    """Return the settings that only our runs have, that only the paper has, and that both have."""
     varied = {name for variant in results.task.variants.values() for name in variant}
     runs = results.runs
     recipes = list(runs.recipe[~runs.has_options]) or list(runs.recipe)
@@ -51,13 +51,13 @@ def beside_paper(results: Results) -> dict[str, list[str]]:
 
 
 def num_parameters(results: Results) -> str:
-    """Write how large the network was, and how large it is at paper scale if it was shrunk.
+    """Write the network's size and, if it was shrunk, its size at paper scale.
 
     The size at paper scale is rounded to three digits: 11.2M.
     """
     smallest, largest = results.runs.num_parameters.min(), results.runs.num_parameters.max()
-    text = span(f"{smallest:,}", f"{largest:,}")
+    text = f"{span(f'{smallest:,}', f'{largest:,}')} parameters"
     full = results.task.paper_parameters
     if full and full > largest:
-        text += f" of {full / 1e6:.3g}M"
-    return f"{text} parameters"
+        text += f" (paper scale: {full / 1e6:.3g}M)"
+    return text

@@ -1,7 +1,7 @@
-"""One table of runs: every record below a folder, read once into data frames.
+"""The table of runs: all records below a folder, read once into data frames.
 
-``runs`` has one row per run; ``epochs`` and ``steps`` have one row for each epoch and step that was
-recorded, and their column ``run`` is the row of the run.
+``runs`` has one row per run. ``epochs`` and ``steps`` have one row per recorded epoch and step, and their
+column ``run`` is the run's row.
 """
 
 import math
@@ -23,14 +23,14 @@ from nero_lab.report.times import Times, read_times
 SCALES = ("paper", "cpu", "mini", "smoke")
 
 PROTOCOL_SCALE = "mini"
-"""The scale of the protocol, which has tables of its own: see ``protocol.py``."""
+"""The protocol's scale, which has its own tables: see ``protocol.py``."""
 
 _CLOCK = ("seconds", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)
 class Records:
-    """What was read, and why some files were not."""
+    """The records that were read, and why some files were skipped."""
 
     runs: DataFrame
     epochs: DataFrame
@@ -41,52 +41,52 @@ class Records:
 
 @dataclass(frozen=True)
 class Results:
-    """The runs of one task at one scale."""
+    """One task's runs at one scale."""
 
     task: Task
     scale: str
     records: Records
     runs: DataFrame
-    other_scales: Mapping[str, int]  # number of runs that are not shown
+    other_scales: Mapping[str, int]  # number of runs not shown
     not_begun: DataFrame  # runs that failed before their first step
-    is_tested: bool = False  # whether scores are of the test split, and rates chosen on another
+    is_tested: bool = False  # whether scores are test scores; learning rates never depend on those
 
     @property
     def has_untested(self) -> bool:
-        """Whether only some runs have a score on a test split, so that none is used."""
+        """Whether only some runs have test scores, so that none are used."""
         return not self.is_tested and bool(np.isfinite(self.runs.test_score).any())
 
     @property
     def metric(self) -> Metric:
-        """What the scores are."""
+        """The scores' metric."""
         metric = self.task.metric
         return metric.tested or metric if self.is_tested else metric
 
     def step_seconds(self, variant: str) -> Mapping[str, float]:
-        """Return the time of a step by optimizer, for those that were timed on an idle machine."""
-        name = self.runs.task.iloc[0]  # the task itself has none in a report without the paper
+        """Return step times by optimizer, for optimizers that were timed on an idle machine."""
+        name = self.runs.task.iloc[0]  # in a report without the paper, the task itself has no name
         found = self.records.times.get((name, self.scale, variant))
         return found.seconds if found else {}
 
     @cached_property
     def rates(self) -> DataFrame:
-        """One row for each optimizer at each rate: see ``rates_table``."""
+        """One row per optimizer and learning rate: see ``rates_table``."""
         return rates_table(self.runs)
 
     def best(self, optimizers: Iterable[str], variant: str = "") -> dict[str, Rate]:
-        """Return the best rate of each optimizer, without those that were not run to the end."""
+        """Return each optimizer's best learning rate, if any of its runs completed."""
         found = self.rates[self.rates.is_best & (self.rates.variant == variant)]
         by_name = {rate.optimizer: rate for rate in found.itertuples() if rate.num_seeds}
         return {name: by_name[name] for name in optimizers if name in by_name}
 
     def rate(self, optimizer: str, lr: float, variant: str = "") -> Rate | None:
-        """Return an optimizer at a rate, if it was run to its end there."""
+        """Return an optimizer at a learning rate, if any of its runs there completed."""
         where = (self.rates.optimizer == optimizer) & (self.rates.variant == variant)
         found = self.rates[where & (self.rates.lr == lr) & (self.rates.num_seeds > 0)]
         return next(found.itertuples(), None)
 
     def runs_of(self, rates: DataFrame | Rate) -> DataFrame:
-        """Return the runs of one or several rows of ``rates``, in their order."""
+        """Return the runs behind one or several rows of ``rates``, in order."""
         keys = ["variant", "optimizer", "lr"]
         wanted = rates if isinstance(rates, DataFrame) else DataFrame([rates])
         wanted = wanted[keys].reset_index(drop=True)
@@ -94,10 +94,10 @@ class Results:
 
 
 def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
-    """Read every run below a folder, in the order of their names.
+    """Read all runs below a folder, ordered by name.
 
-    What is not the records of a run is skipped, and so is a run with a broken line: without it, the last
-    epoch may be missing, and with that the score. Other tasks of the lab are left out.
+    Files that are not records of a run are skipped. Runs with a broken line are skipped too, because that
+    line may have been the last epoch, with the score. The lab's other tasks are left out.
     """
     found: list[records.RunRecord] = []
     rows: list[dict[str, Any]] = []
@@ -106,8 +106,8 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
         try:
             row = _row(record)
             if (name := row["task"]) not in {**TASKS, **tasks}:
-                raise LookupError(f"{name} is not among the tasks of this report: see --tasks")
-        except Exception as error:  # there is no end to what a foreign file may hold
+                raise LookupError(f"{name} is not among this report's tasks: see --tasks")
+        except Exception as error:  # a foreign file may contain anything
             skipped[path] = f"{type(error).__name__}: {error}"
             continue
         if name in tasks:
@@ -123,11 +123,10 @@ def read_records(folder: Path, tasks: Mapping[str, Task]) -> Records:
 def collect(
     records: Records, tasks: Mapping[str, Task], scale: str | None = None
 ) -> dict[str, Results]:
-    """Return the results of each task, at the given scale or else that at which most optimizers ended.
+    """Return each task's results, at the given scale or else at the one with the most optimizers.
 
     Raises:
-        ConfigError: if there are two records of one run, or if runs that would be compared had different
-            recipes.
+        ConfigError: if a run has two records, or if runs to be compared had different recipes.
     """
     results = {}
     for name, runs in records.runs.groupby("task", sort=False) if len(records.runs) else ():
@@ -141,7 +140,7 @@ def collect(
             "smoke",
         }:  # the protocol's runs have their own tables
             ended = ended.drop(PROTOCOL_SCALE, errors="ignore")
-        chosen = scale or (ended.idxmax() if len(ended) else "")  # the largest, of equals
+        chosen = scale or (ended.idxmax() if len(ended) else "")  # in a tie, the largest scale
         kept = begun[begun.scale == chosen]
         if kept.empty:
             continue
@@ -170,13 +169,14 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
         "num_parameters": config.get("num_parameters", 0),
         "commit": config.get("commit"),
         "versions": ", ".join(f"{name} {version}" for name, version in versions),
-        "hardware": f"{hardware['device']}, {hardware['cores']} cores, threads a run: {hardware['threads']}"
+        "hardware": f"{hardware['device']}, {hardware['cores']} cores, "
+        f"threads per run: {hardware['threads']}"
         if hardware
         else None,
         "day": config.get("clock", {}).get("started", "")[:10],
         "status": record.status,
         "is_done": record.is_done,
-        # A run that could not even be set up tells nothing about its optimizer.
+        # A run that could not even be set up says nothing about its optimizer.
         "has_begun": record.status != "failed" or "step" in end,
         "message": end.get("message", ""),
         "num_epochs": len(record.epochs),
@@ -188,7 +188,7 @@ def _row(record: records.RunRecord) -> dict[str, Any]:
 
 
 def _scores(record: records.RunRecord, metric: Metric) -> dict[str, float]:
-    """Return the score of a run, what rates are chosen by, and the score on a test split, if it has one."""
+    """Return a run's score, the score that chooses learning rates, and its test score, if any."""
     sign = -1.0 if metric.higher_is_better else 1.0
     score, test = _badness(record, metric.name, sign), math.nan
     if metric.tested and (record.status != "finished" or metric.tested.name in record.epochs[-1]):
@@ -203,9 +203,9 @@ def _scores(record: records.RunRecord, metric: Metric) -> dict[str, float]:
 
 
 def _badness(record: records.RunRecord, name: str, sign: float) -> float:
-    """Return the last value of a score, turned so that lower is better.
+    """Return the last value of a score, with its sign set so that lower is better.
 
-    It is infinite if the run diverged, and NaN if it is not done.
+    It is infinite if the run diverged, and NaN if the run is not done.
     """
     if not record.is_done:
         return math.nan
@@ -214,10 +214,10 @@ def _badness(record: records.RunRecord, name: str, sign: float) -> float:
 
 
 def _check(runs: DataFrame) -> None:
-    """Refuse to compare runs whose recipes differ by more than they were asked to."""
+    """Refuse to compare runs whose recipes differ beyond the options that the user set."""
     twice = runs[runs.duplicated(["optimizer", "variant", "lr", "seed"])]
     if len(twice):
-        raise ConfigError(f"there are two records of the run {twice.command.iloc[0]!r}")
+        raise ConfigError(f"there are two records of the same run: {twice.command.iloc[0]!r}")
     entries = runs.optimizer.map(OPTIMIZERS.get)
     has_own_schedule = entries.map(lambda entry: not pd.isna(entry) and entry.warmup_only)
     for _, group in runs.groupby([runs.variant, has_own_schedule]):

@@ -1,4 +1,4 @@
-"""Final score against learning rate, with the rates that diverged on the edge."""
+"""Final score against learning rate, with diverged runs on the edge."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from nero_lab.report.style import edge_mark, in_two_lines, look, scale_logarithm
 
 
 def ours(picture: Picture) -> DataFrame:
-    """Return the scores of our runs: optimizer, lr, mean, low and high of the seeds that count, is_lost.
+    """Return our runs' scores: optimizer, lr, mean, low and high over the seeds that count, is_lost.
 
-    The numbers are NaN if every seed was lost.
+    The numbers are NaN if every seed diverged.
     """
     rates = picture.rates.query("num_seeds > 0")
     finite = [
@@ -33,7 +33,7 @@ def ours(picture: Picture) -> DataFrame:
 
 
 def theirs(task: Task) -> DataFrame:
-    """Return the scores of the authors' runs; those that they stopped count as lost."""
+    """Return the authors' scores; runs that they stopped count as diverged."""
     curves = paper.curves(task.name, task.metric.name)
     last = curves.groupby(["optimizer", "lr"]).tail(1).sort_values("lr", kind="stable")
     last["is_lost"] = (last.x < curves.x.max()) | ~np.isfinite(last["mean"])
@@ -42,12 +42,12 @@ def theirs(task: Task) -> DataFrame:
 
 
 def draw(panels: Sequence[Axes], by_panel: Sequence[DataFrame], metrics: Sequence[Metric]) -> None:
-    """Draw the panels of a picture, all on one axis: ours, and theirs, which may have another label."""
+    """Draw a picture's panels with the same limits: ours, and theirs, whose label may differ."""
     metric = metrics[0]
     shown = pd.concat(
         [rates.assign(panel=index) for index, rates in enumerate(by_panel)], ignore_index=True
     )
-    # The whole range over seeds at each best rate, and elsewhere the mean: error bars may be cut off.
+    # The limits show the range over seeds at the best learning rates, but only the mean at the others.
     sound = shown[np.isfinite(shown["mean"])].groupby(["panel", "optimizer"])["mean"]
     best = shown.loc[sound.idxmax() if metric.higher_is_better else sound.idxmin()]
     kept = pd.concat([best.low, best.high])

@@ -1,4 +1,4 @@
-"""How often the rule would be wrong: the claim that one of four is best, of four that are equal."""
+"""How often the rule is wrong about the claim that one of four equal optimizers is the best."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ NUM_TRIALS = 4000
 
 
 class ErrorRates(NamedTuple):
-    """Shares of claims that were decided, though no optimizer was better than another."""
+    """Fractions of claims that were decided although all optimizers were equal."""
 
     held: float
     did_not_hold: float
@@ -21,14 +21,14 @@ class ErrorRates(NamedTuple):
 
 @cache
 def error_rates(*, num_seeds: int = 3, num_rates: int = 3, num_optimizers: int = 4) -> ErrorRates:
-    """Judge made-up scores of equal optimizers, each at the best of its rates.
+    """Judge random scores of equal optimizers, each at its best learning rate.
 
-    The effect of a seed on all scores is left out, since differences cancel it.
+    Effects that a seed has on all optimizers are left out, because they cancel in differences.
 
     Args:
-        num_seeds: seeds of every optimizer at every rate.
-        num_rates: rates of every optimizer, all equally good.
-        num_optimizers: the favourite among them.
+        num_seeds: seeds per optimizer and learning rate.
+        num_rates: learning rates per optimizer, all equally good.
+        num_optimizers: number of optimizers, including the favourite.
     """
     generator = np.random.default_rng(0)
     counts = {"held": 0, "did not hold": 0}
@@ -42,7 +42,7 @@ def error_rates(*, num_seeds: int = 3, num_rates: int = 3, num_optimizers: int =
 
 
 def _best(scores: NDArray[np.float64]) -> SimpleNamespace:
-    """Return the rate with the best mean, as a row of the table of rates."""
+    """Return the learning rate with the best mean, as a row of the table of learning rates."""
     best = scores[scores.mean(axis=1).argmin()]
     return SimpleNamespace(
         badness_by_seed=dict(enumerate(best)),

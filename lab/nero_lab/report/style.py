@@ -1,7 +1,7 @@
-"""How optimizers look and are called: one colour, line style and name each, all over the report.
+"""Each optimizer's look: one colour, line style and name throughout the report.
 
-Colours are of the Okabe-Ito palette, which colour-blind readers can tell apart, and darker or lighter
-neighbours of it for the variants of one optimizer, which dashes tell apart too.
+Colours come from the colour-blind-safe Okabe-Ito palette. Variants of an optimizer have darker or lighter
+neighbours of its colour, and differ in their dashes too.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ LOOKS: dict[str, Look] = {
     "adam": Look("Adam", "#009e73"),
     "adam-momentum": Look("Adam with momentum", "#004d38", _LONG),
     "lamb": Look("LAMB", "#cc79a7"),
-    "lamb-clamped": Look("LAMB, norms up to 10", "#a8527f", _MIXED),
+    "lamb-clamped": Look("LAMB, norms clamped at 10", "#a8527f", _MIXED),
     "lamb-momentum": Look("LAMB with momentum", "#e39ac4", _SHORT),
     "lamb-balanced": Look("LAMB, constrained", "#8a2f62", _LONG),
     "madam": Look("Madam", "#56b4e9"),
@@ -63,9 +63,9 @@ LOOKS: dict[str, Look] = {
     "prodigy": Look("Prodigy", "#b8860b", _SHORT),
 }
 
-_LONG_LABEL = 36  # letters
+_LONG_LABEL = 36  # characters
 _SPARE = ("#0b6e4f", "#5c4b99", "#a0522d", "#2f4f8f", "#7a1f3d")
-# Of variants that one figure compares: they have one look each, whatever the optimizer.
+# Variants compared in one figure: one look each, whatever the optimizer.
 _VARIANTS = {
     "sigma-1": Look("sigma = 1", "#0072b2"),
     "sigma-100": Look("sigma = 100", "#7b3fb5", _LONG),
@@ -74,20 +74,20 @@ _VARIANTS = {
 
 @contextmanager
 def drawn_in_style() -> Iterator[None]:
-    """Draw as all pictures of the report are drawn."""
+    """Draw in the report's style."""
     style = files("nero_lab.report") / "templates" / "report.mplstyle"
     with as_file(style) as file, matplotlib.style.context(file):
         yield
 
 
 def look(optimizer: str) -> Look:
-    """Return the look of an optimizer; one of the user's own has a spare colour by its name."""
+    """Return an optimizer's look; a custom optimizer gets a spare colour, chosen by its name."""
     spare = _SPARE[crc32(optimizer.encode()) % len(_SPARE)]
     return LOOKS.get(optimizer, Look(optimizer, spare, _SHORT))
 
 
 def variant_look(optimizer: str, variant: str) -> Look:
-    """Return the look of a variant where one figure compares several."""
+    """Return a variant's look in a figure that compares several."""
     plain = look(optimizer)
     if not variant:
         return plain
@@ -96,26 +96,26 @@ def variant_look(optimizer: str, variant: str) -> Look:
 
 
 def order(optimizer: str) -> int:
-    """Return the place of an optimizer in tables and legends."""
+    """Return an optimizer's position in tables and legends."""
     names = list(LOOKS)
     return names.index(optimizer) if optimizer in names else len(names)
 
 
 def in_two_lines(label: str) -> str:
-    """Break an axis label that is longer than a panel is high."""
+    """Break an axis label that is longer than the panel's height."""
     return label.replace(" (", "\n(") if len(label) > _LONG_LABEL else label
 
 
 def scale_logarithmically(axes: Axes) -> None:
-    """Give a panel a logarithmic vertical axis that says 400, not 4 times ten squared."""
+    """Give a panel a logarithmic y axis with labels such as 400, not 4 times ten squared."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
 
 def cross(axes: Axes, x: float, y: float, colour: str) -> None:
-    """Draw a cross for a run that was lost."""
-    # One in a corner is drawn whole.
+    """Draw a cross for a run that diverged or failed."""
+    # Without clipping, so that a cross in a corner is complete.
     axes.plot(x, y, "x", color=colour, ms=9, mew=2.2, clip_on=False, zorder=5)
 
 
@@ -124,10 +124,10 @@ def edge_mark(
 ) -> None:
     """Draw a mark just inside the edge of a panel where bad scores are.
 
-    It is a cross for a run that was lost, and a triangle for one that is off the scale. ``marks`` counts
-    those of the panel by place, so that each is drawn further inside than the one before.
+    It is a cross for a run that diverged or failed, and a triangle for one that is off the scale. ``marks``
+    counts the panel's marks by position, so that each is drawn further inside than the previous one.
     """
-    inwards = 0.04 + 0.06 * marks[f"{x:.2g}"]  # of the height of the panel
+    inwards = 0.04 + 0.06 * marks[f"{x:.2g}"]  # as a fraction of the panel's height
     marks[f"{x:.2g}"] += 1
     y, outwards = (inwards, "v") if at_bottom else (1.0 - inwards, "^")
     size = {"ms": 9, "mew": 2.2} if is_lost else {"ms": 7, "mew": 0}

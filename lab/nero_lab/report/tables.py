@@ -1,4 +1,4 @@
-"""The tables of the page: data frames of text."""
+"""The report's tables: data frames of text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from nero_lab.report.style import look, variant_look
 from nero_lab.report.verdicts import Claim, Verdict
 
 MODERN_TASK = "shakespeare"
-"""The tasks on which Nero is compared with today's optimizers."""
+"""The task on which Nero is compared with today's optimizers."""
 
 
 def in_short(verdict: Verdict) -> str:
-    """Write the scores that a claim compares, the best first, or what was measured if it compares none."""
+    """Write the scores that a claim compares, best first, or what was measured if it compares none."""
     rates = {id(rate): rate for pair in verdict.pairs for rate in pair}.values()
     ordered = sorted(rates, key=lambda rate: rate.badness)
-    listed = ", ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
+    listed = "; ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
     return listed or verdict.measured
 
 
 def pairs_table(verdicts: Mapping[Claim, Verdict]) -> DataFrame:
-    """Return every comparison of every claim: two scores, their rates, and the difference."""
+    """Return every comparison of every claim: two scores, their learning rates, and the difference."""
     rows = []
     for claim, verdict in verdicts.items():
         for favourite, rival in verdict.pairs:
@@ -40,8 +40,8 @@ def pairs_table(verdicts: Mapping[Claim, Verdict]) -> DataFrame:
                     "claim": claim.title,
                     "favourite": f"{_title(favourite)}: {formatting.best_in_words(favourite)}",
                     "rival": f"{_title(rival)}: {formatting.best_in_words(rival)}",
-                    "advantage of the favourite": gain or formatting.NOTHING,
-                    "alone, at 95 %": _alone(favourite, rival),
+                    "favourite's advantage": gain or formatting.NOTHING,
+                    "pairwise, at 95%": _alone(favourite, rival),
                 }
             )
     return DataFrame(rows)
@@ -52,19 +52,19 @@ def _title(rate: Rate) -> str:
 
 
 def _alone(favourite: Rate, rival: Rate) -> str:
-    """Write what one comparison says, which is less than a verdict on several rivals needs."""
+    """Write what one comparison says by itself; a verdict on several rivals needs wider intervals."""
     found = against(favourite, rival)
-    is_leaning = found != "not told apart" and shared_seeds((favourite, rival)) < MIN_SEEDS
+    is_leaning = found != "inconclusive" and shared_seeds((favourite, rival)) < MIN_SEEDS
     return f"probably {found}" if is_leaning else found
 
 
 def final_table(results: Results) -> DataFrame:
-    """Return the scores at the best rates, what the paper has, and what a step costs."""
+    """Return the scores at the best learning rates, the paper's scores, and the cost of a step."""
     published = "published (validation)" if results.is_tested else "published"
     table = DataFrame(
         {
             **_score_cells(rate, is_default=not rate.is_best),
-            "rates tried": str(rate.num_rates),
+            "lrs tried": str(rate.num_rates),
             published: formatting.NOTHING
             if rate.variant
             else published_text(results.task, rate.optimizer),
@@ -72,7 +72,7 @@ def final_table(results: Results) -> DataFrame:
                 results.step_seconds(rate.variant).get(rate.optimizer, math.nan)
             ),
             "peak memory": formatting.size(rate.peak_memory_bytes),
-            "optimizer's state": formatting.size(rate.optimizer_state_bytes),
+            "optimizer state": formatting.size(rate.optimizer_state_bytes),
         }
         for rate in comparisons.shown(results.rates).itertuples()
     )
@@ -82,7 +82,7 @@ def final_table(results: Results) -> DataFrame:
 
 
 def all_rates_table(results: Results) -> DataFrame:
-    """Return the scores at every rate."""
+    """Return the scores at every learning rate."""
     return DataFrame(map(_score_cells, results.rates.itertuples()))
 
 
@@ -98,28 +98,28 @@ def _score_cells(rate: Rate, is_default: bool = False) -> dict[str, str]:
 
 
 def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> DataFrame:
-    """Return paper and measurement below each other, for every task with published scores."""
+    """Return the paper's scores and ours in alternate rows, for every task with published scores."""
     rows = []
     for name in filter(tasks.__contains__, ("mnist-deep", *TABLE)):
         task, found = tasks[name], results.get(name)
         theirs = {other: published_text(task, other, "Table 1") for other in comparisons.OF_PAPER}
         theirs[_best_published(task)] = f"**{theirs[_best_published(task)]}**"
-        rows.append({"task": name, "metric": task.metric.label, "whose": "paper", **theirs})
-        whose, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
+        rows.append({"task": name, "metric": task.metric.label, "source": "paper", **theirs})
+        source, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
         if found:
-            whose = f"ours, {found.scale} scale, {num_parameters(found)}"
+            source = f"ours, {found.scale} scale, {num_parameters(found)}"
             ran = found.best(comparisons.OF_PAPER)
             best = min((rate.badness for rate in ran.values()), default=None)
             for optimizer, rate in ran.items():
                 text = formatting.best_in_words(rate)
                 ours[optimizer] = f"**{text}**" if rate.badness == best else text
         own_label = found.metric.label if found and found.is_tested else ""
-        rows.append({"task": "", "metric": own_label, "whose": whose, **ours})
+        rows.append({"task": "", "metric": own_label, "source": source, **ours})
     return DataFrame(rows).rename(columns={name: look(name).title for name in comparisons.OF_PAPER})
 
 
 def published_text(task: Task, optimizer: str, table: str = "") -> str:
-    """Return what the paper gives for an optimizer in one table, or all, with its rate."""
+    """Return an optimizer's scores in one of the paper's tables, or in all, with the learning rate."""
     found = [
         ("FID " if entry.metric == "FID" else "")
         + f"{entry.mean:.2f} ± {entry.spread:.2f} at lr {entry.lr:g}".replace("-", formatting.MINUS)
@@ -138,7 +138,7 @@ def published_text(task: Task, optimizer: str, table: str = "") -> str:
 
 
 def _last_points(task: Task) -> DataFrame:
-    """Return where the authors' curves end, by optimizer; none of those that compare variants."""
+    """Return the last points of the authors' curves by optimizer, except those that compare variants."""
     curves = best_curves(task.name, task.metric.name).query("variant == ''")
     return curves.groupby("optimizer").tail(1)
 
@@ -154,7 +154,7 @@ def overview_table(
     results: Mapping[str, Results],
     scored: Mapping[str, Sequence[Scored]],
 ) -> DataFrame:
-    """Return a row for every task: a link to its page, and who was ahead in which runs."""
+    """Return one row per task: a link to its page, and the best optimizers in each kind of run."""
     rows = []
     for name, task in tasks.items():
         found = results.get(name)
@@ -164,61 +164,61 @@ def overview_table(
             {
                 "task": f"[{formatting.capitalised(task.title)}](task-{name.replace(':', '.')}.md)",
                 "score": task.metric.label,
-                "best runs first": told,
-                "by the protocol (mini)": protocol.in_short(own[0]) if own else formatting.NOTHING,
+                "best runs": told,
+                "protocol runs (mini)": protocol.in_short(own[0]) if own else formatting.NOTHING,
             }
         )
     table = DataFrame(rows)
-    return table if scored else table.drop(columns="by the protocol (mini)")
+    return table if scored else table.drop(columns="protocol runs (mini)")
 
 
 def _leaders(results: Results, num_shown: int = 3) -> str:
-    """Write the best optimizers without a variant, and if there are none, of the largest variant."""
+    """Write the best optimizers without a variant or, if there are none, of the largest variant."""
     names = results.rates.optimizer.unique()
     variants = ("", *results.rates.variant.value_counts().index)
     ran = next((found for v in variants if (found := results.best(names, v))), {})
     ordered = sorted(ran.values(), key=lambda rate: rate.badness)[:num_shown]
     counts = [rate.num_seeds for rate in ordered]
     if not counts:
-        return "no run has ended"
-    words = ", ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
+        return "no run has finished"
+    words = "; ".join(f"{_title(rate)} {formatting.mean(rate)}" for rate in ordered)
     return f"{words} ({formatting.seeds_between(counts)})"
 
 
 def hours_table(records: Records) -> DataFrame:
-    """Return the number of runs and the machine time of each task at each scale."""
+    """Return the number of runs and the machine time by task and scale."""
     found = records.runs.groupby(["task", "scale"], sort=False).seconds
     return DataFrame(
         {
             "task": task,
             "scale": scale,
             "runs": str(len(seconds)),
-            "one run (median)": formatting.duration(seconds.median()),
-            "hours in all": f"{seconds.sum() / 3600:.2f}",
+            "median run": formatting.duration(seconds.median()),
+            "total hours": f"{seconds.sum() / 3600:.2f}",
         }
         for (task, scale), seconds in found
     )
 
 
 def modern_table(results: Results) -> DataFrame:
-    """Compare Nero at its default with today's optimizers and with itself at their best rates."""
+    """Compare Nero's default with today's optimizers, and Nero, at their best learning rates."""
     default = results.rate("nero", NERO_LR)
     rows = []
     for name, rival in results.best(("nero", *comparisons.MODERN_RIVALS)).items():
         if default is None or rival.is_default:
             continue
-        title = "Nero itself" if name == "nero" else look(name).title
+        title = "Nero, tuned" if name == "nero" else look(name).title
         diverged = [formatting.diverged(rival)] if rival.num_diverged else []
         if default.num_diverged:
             diverged.insert(0, f"Nero's default: {formatting.diverged(default)}")
         rows.append(
             {
-                "rival at its best rate": f"{title}, lr {rival.lr:g}",
-                "rates tried": str(rival.num_rates),
-                "its score": formatting.in_words(rival),
+                "rival": f"{title}, lr {rival.lr:g}",
+                "lrs tried": str(rival.num_rates),
+                "rival's best score": formatting.in_words(rival),
                 "advantage of Nero's default": "; ".join(diverged)
                 or formatting.advantage(difference(default, rival)),
-                "Nero's default is": against(default, rival),
+                "result for Nero's default": against(default, rival),
             }
         )
     return DataFrame(rows)

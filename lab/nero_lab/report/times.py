@@ -1,4 +1,4 @@
-"""Times of a step, as ``nero-lab time`` wrote them."""
+"""Step times, as written by ``nero-lab time``."""
 
 import json
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from nero_lab.report.lab import IDLE
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Median seconds of a step by optimizer, and where they were measured."""
+    """Median step times in seconds, by optimizer, and the machine they were measured on."""
 
     seconds: Mapping[str, float]
     where: str
 
 
 Times = Mapping[tuple[str, str, str], StepTimes]
-"""By task, scale and how the recipe was changed."""
+"""By task, scale and changes to the recipe."""
 
 
 def read_times(folder: Path) -> tuple[Times, dict[Path, str]]:
-    """Read every file of times below a folder; return them, and why some were not read."""
+    """Read all files of step times below a folder; return the times, and why files were skipped."""
     found: dict[tuple[str, str, str], StepTimes] = {}
     skipped: dict[Path, str] = {}
     for path in sorted(folder.rglob("*times.json")):
@@ -31,13 +31,13 @@ def read_times(folder: Path) -> tuple[Times, dict[Path, str]]:
             seconds = {name: float(median) for name, (_, median, _) in times["seconds"].items()}
             load, hardware = float(times["load_of_others"]), times["hardware"]
             where = f"{hardware['device']}, threads: {hardware['threads']}"
-        except Exception as error:  # there is no end to what a foreign file may hold
+        except Exception as error:  # a foreign file may contain anything
             skipped[path] = f"{type(error).__name__}: {error}"
             continue
         if load > IDLE:
-            skipped[path] = f"timed while other processes took {load:.0%} of the machine"
+            skipped[path] = f"timed while other processes used {load:.0%} of the CPU"
         elif key in found:
-            skipped[path] = "there is another file of times for the same runs"
+            skipped[path] = "another file has step times for the same runs"
         else:
             found[key] = StepTimes(seconds, where)
     return found, skipped

@@ -1,4 +1,4 @@
-"""The picture of the overview: presets against today's optimizers, by task, from the protocol."""
+"""The overview's picture: presets against today's optimizers in the protocol's runs, by task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ Row = tuple[str, Rate, Sequence[Rate]]
 
 
 def rows(scored: Mapping[str, Sequence[Scored]]) -> list[Row]:
-    """Return a row for every preset on every task where it has rivals."""
+    """Return one row per preset and task, if it has rivals there."""
     found: list[Row] = []
     for task, comparisons in scored.items():
         own = [one for one in comparisons if one.name == "today"]
@@ -31,7 +31,7 @@ def rows(scored: Mapping[str, Sequence[Scored]]) -> list[Row]:
 
 
 def draw(found: Sequence[Row], path: Path) -> None:
-    """Draw the advantage of presets over each rival, in percent of the rival's score."""
+    """Draw the presets' advantage over each rival, in percent of the rival's score."""
     with drawn_in_style():
         figure = Figure(figsize=(_WIDTH, _ROW * len(found) + 1.3), layout="constrained")
         axes = figure.subplots()
@@ -47,12 +47,12 @@ def draw(found: Sequence[Row], path: Path) -> None:
         axes.set_yticks(range(len(found)), labels)
         axes.set_ylim(len(found) - 0.4, -0.6)
         axes.axvline(0, color="black", linewidth=1, zorder=0)
-        axes.set_xlabel("how much better the preset is,\nin % of the rival's score")
+        axes.set_xlabel("the preset's advantage,\nin % of the rival's score")
         handles = [
             Line2D(
                 [], [], marker="o", linestyle="", color=look(name).colour, label=look(name).title
             )
             for name in names
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, title="against")
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, title="rival")
         figure.savefig(path)

@@ -1,4 +1,4 @@
-"""One rate over sizes and lengths: how far each rate is from the optimizer's own best, by variant."""
+"""One learning rate for all sizes and lengths: its gap to the optimizer's own best, by variant."""
 
 import math
 from pathlib import Path
@@ -13,16 +13,16 @@ from nero_lab.report.runs import Results
 from nero_lab.report.style import look, order
 
 WORST = 10.0
-"""Percent; colours do not go further."""
+"""The gap in percent at which the colour scale ends."""
 
 _PRESETS = ("nero-rows", "nero-polar")
 
 
 def gaps(results: Results) -> DataFrame:
-    """Return how much worse each rate is than the best of its optimizer in the same variant, in %.
+    """Return each learning rate's gap to the best of its optimizer in the same variant, in %.
 
-    The column ``is_one`` marks the rate that is held over all variants: of one of Nero's presets its own,
-    given the number of steps, and of any other optimizer the rate that was best without a variant.
+    The column ``is_one`` marks the learning rate that is kept for all variants: for Nero's presets, their
+    default for the number of steps, and for any other optimizer, the one that was best without a variant.
     """
     rates = results.rates[results.rates.num_seeds > 0]
     best = rates.groupby("line").badness.transform("min")
@@ -34,12 +34,12 @@ def gaps(results: Results) -> DataFrame:
     return rates[["variant", "optimizer", "lr"]].assign(
         gap=gap.where(np.isfinite(rates.badness), math.inf),
         score=rates["mean"],
-        is_one=np.isclose(rates.lr, one, rtol=0.03),  # rates were run with two digits
+        is_one=np.isclose(rates.lr, one, rtol=0.03),  # learning rates were run with two digits
     )
 
 
 def table(results: Results) -> DataFrame:
-    """Return by variant what the one rate of each optimizer loses against its best rate there."""
+    """Return the gap between each optimizer's one learning rate and its best there, by variant."""
     shown = gaps(results)
     optimizers = sorted(shown.optimizer.unique(), key=order)
     rows = []
@@ -53,7 +53,7 @@ def table(results: Results) -> DataFrame:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Draw a panel for each optimizer: variants below each other, rates beside each other."""
+    """Draw one panel per optimizer, with variants as rows and learning rates as columns."""
     shown = gaps(results)
     if shown.empty:
         return
@@ -74,7 +74,7 @@ def draw(results: Results, path: Path) -> None:
         for label, lr in zip(axes.get_xticklabels(), tables[name].columns, strict=True):
             label.set(rotation=0, fontweight="bold" if (name, lr) in held else "normal")
 
-    label = "worse than its best rate there (%)"
+    label = "gap to the best learning rate in the row (%)"
     heat_map.draw_panels(tables, path, label=label, worst=WORST, finish=finish)
 
 
@@ -86,7 +86,7 @@ def _one_rate(results: Results, rates: DataFrame, name: str, variant: str) -> fl
 
 
 def _variants(results: Results, shown: DataFrame) -> list[str]:
-    """Return the variants that were run, in the order of the task, which begins without any."""
+    """Return the variants that ran, in the task's order; the first is the task without a variant."""
     known = ["", *results.task.variants]
     return [variant for variant in known if (shown.variant == variant).any()]
 
@@ -119,4 +119,4 @@ def _cell(own: DataFrame) -> str:
         return "diverged"
     best = own.loc[own.gap.idxmin()]
     beside = f" (best at {best.lr:g})" if held.gap > 0 else ""
-    return f"{formatting.number(held.score)}, +{held.gap:.1f} %{beside}"
+    return f"{formatting.number(held.score)}, +{held.gap:.1f}%{beside}"

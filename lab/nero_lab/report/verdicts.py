@@ -1,11 +1,11 @@
-"""How a claim is tested by records: the rules, apart from the claims themselves.
+"""How records test a claim: the rules, without the claims themselves.
 
-A difference counts as `differences` says. A claim that an optimizer is the best is *held* if it is
-better than every other, *did not hold* if another is better than it, and *undecided* otherwise. It is
-undecided if some cannot be told apart, if a rival was not run, or if the leader had more rates to choose
-from. Of several rivals, one is likelier to seem better by chance: their intervals are wider, so that in
-all no more than one claim in twenty fails wrongly. With fewer than three seeds that all have, *held* and
-*did not hold* become *likely* and *doubtful*. Smoke runs are too small to test anything.
+`differences` decides whether a difference counts. A claim that an optimizer is the best is *held* if it
+is better than every other, *did not hold* if another is better, and *undecided* otherwise: because a
+comparison was inconclusive, a rival did not run, or the leader had more learning rates to choose from.
+With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
+more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
+become *likely* and *doubtful*. Smoke runs are too small to test anything.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from nero_lab.report.runs import Results
 from nero_lab.report.style import look
 
 Finding = Literal["held", "did not hold", "undecided", "not shown", "not tested"]
-"""What the scores say, taken at face value."""
+"""The result of the scores at face value."""
 
 MARKS = {
     "held": "✔",
@@ -31,22 +31,22 @@ MARKS = {
     "not shown": "?",
     "not tested": NOTHING,
 }
-"""A sign for each outcome, in the order of the headline."""
+"""The outcomes' signs, in the order of the headline."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What records say of a claim."""
+    """What the records say about a claim."""
 
     finding: Finding
     measured: str
-    num_seeds: int = 0  # that all scores have which were compared
+    num_seeds: int = 0  # shared by all the scores that were compared
     scale: str = NOTHING
-    pairs: Sequence[tuple[Rate, Rate]] = ()  # each the one that the claim favours, and a rival
+    pairs: Sequence[tuple[Rate, Rate]] = ()  # the claim's favourite with each rival
 
     @property
     def outcome(self) -> str:
-        """The finding, or a weaker word for it if there were too few seeds.
+        """The finding, or a weaker form of it if there were too few seeds.
 
         Example:
             >>> Verdict("held", "", 3).outcome
@@ -62,15 +62,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper.
+    """One of the paper's claims.
 
     Args:
-        key: the name under which ``comments.toml`` can say more.
+        key: its name in ``comments.toml``.
         task: the task that tests it, or "" if several do.
         where: section, figure or table.
-        text: the statement.
+        text: the claim.
         test: takes the results of that task, or of all tasks by name if several test it.
-        title: the statement in short, for a picture.
+        title: a short form of the claim, for a picture.
     """
 
     key: str
@@ -117,13 +117,13 @@ def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], 
 
 
 def pairs_of(favourite: str, ran: Mapping[str, Rate]) -> list[tuple[Rate, Rate]]:
-    """Return the favourite beside each of its rivals, if it ran."""
+    """Return the favourite with each of its rivals, if it ran."""
     rivals = [rate for name, rate in ran.items() if name != favourite]
     return [(ran[favourite], rival) for rival in rivals] if favourite in ran else []
 
 
 def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Finding:
-    """Judge whether one optimizer has the best score of those that ran, each at its best rate."""
+    """Judge whether an optimizer has the best score of those that ran, each at its best learning rate."""
     pairs = pairs_of(favourite, ran)
     if not pairs:
         return "not tested"
@@ -135,19 +135,19 @@ def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Find
 
 
 def _compared(rate: Rate, other: Rate, rivals: Sized = (None,)) -> Comparison:
-    """Compare two optimizers; the first cannot win by more rates to choose from.
+    """Compare two optimizers; the first cannot win if it had more learning rates to choose from.
 
     Args:
         rate: the one that may be better.
         other: the one that may be worse.
-        rivals: all that are compared with ``other``, of which any may seem better by chance.
+        rivals: all rivals of ``other``, any of which may seem better by chance.
     """
     found = against(rate, other, 1 - (1 - CONFIDENCE) / len(rivals))
-    return "not told apart" if rate.num_rates > other.num_rates else found
+    return "inconclusive" if rate.num_rates > other.num_rates else found
 
 
 def describe(ran: Mapping[str, Rate], optimizers: Iterable[str]) -> str:
-    """Write scores and their rates in the order of their means, then what was not run."""
+    """Write scores and their learning rates, ordered by mean, then the optimizers that did not run."""
     ordered = sorted(ran.values(), key=lambda rate: rate.badness)
     words = [f"{look(rate.optimizer).title} {best_in_words(rate)}" for rate in ordered]
     words += [f"{look(name).title} not run" for name in optimizers if name not in ran]

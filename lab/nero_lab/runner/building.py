@@ -35,7 +35,7 @@ def check_divides(batch_size: int, world_size: int) -> None:
     """Raise if ranks would get unequal numbers of examples, since their gradients are averaged equally."""
     if batch_size % world_size:
         raise ConfigError(
-            f"a batch of {batch_size} examples cannot be shared equally by {world_size} ranks; use a "
+            f"a batch of {batch_size} examples cannot be split equally across {world_size} ranks; use a "
             f"number of ranks that divides {batch_size}"
         )
 
@@ -55,8 +55,8 @@ def _build_experiment(config: RunConfig, setting: Setting) -> Experiment:
         ) from error
     if experiment.steps_per_epoch < 1:
         raise ConfigError(
-            f"an epoch has no steps in {config.task}{options}: there are fewer examples than the batch of "
-            f"{config.recipe.batch_size}, or none"
+            f"an epoch of {config.task}{options} has no steps: there are fewer examples than the batch "
+            f"size of {config.recipe.batch_size}, or none"
         )
     for player in experiment.players.values():
         for name, param in player.named_parameters():

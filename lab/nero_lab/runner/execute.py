@@ -47,7 +47,7 @@ class RunDirs:
     def __post_init__(self) -> None:
         if self.checkpoint_steps < 1:
             raise ConfigError(
-                f"there must be at least one step between two checkpoints, not {self.checkpoint_steps}"
+                f"there must be at least 1 step between checkpoints, not {self.checkpoint_steps}"
             )
 
 
@@ -212,7 +212,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"the folder {folder} cannot be made: {error.strerror}; choose another --runs-dir"
+            f"the folder {folder} cannot be created: {error.strerror}; choose another --runs-dir"
         ) from error
 
 

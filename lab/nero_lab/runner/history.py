@@ -23,7 +23,7 @@ def existing_record(config: RunConfig, runs_dir: Path, *, world_size: int = 1) -
         record = records.read(path) if path.exists() else None
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be read ({error}); remove the folder {path.parent} to begin again"
+            f"{path} cannot be read ({error}); remove the folder {path.parent} to start the run over"
         ) from error
     if record is None:
         return None

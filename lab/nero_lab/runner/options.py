@@ -14,7 +14,7 @@ _KINDS = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     type(None): "None",
 }
 

@@ -87,7 +87,7 @@ def write_times(times: dict[str, Any], folder: Path) -> Path:
         old = json.loads(path.read_text(encoding="utf-8"))["seconds"]
         if set(old) - set(times["seconds"]):
             raise ConfigError(
-                f"{path} has times of {', '.join(old)}: time all of them together, or remove it first"
+                f"{path} has times for {', '.join(old)}: time all of them together, or remove it first"
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(times, indent=2) + "\n", encoding="utf-8")
@@ -104,9 +104,7 @@ def _loop(config: RunConfig, data_dir: Path, device: torch.device) -> Loop:
 
 def _check_finite(optimizer: str, seen: Sums) -> None:
     if any(not math.isfinite(float(total)) for total, _ in seen.values()):
-        raise ConfigError(
-            f"{optimizer} diverged while it was timed; leave it out, or time another task"
-        )
+        raise ConfigError(f"{optimizer} diverged during timing; leave it out, or use another task")
 
 
 def _quartiles(seconds: Sequence[float]) -> list[float]:

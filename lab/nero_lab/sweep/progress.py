@@ -30,8 +30,8 @@ class SweepProgress(Callback):
 
     def begin(self, num_at_once: int) -> None:
         """Print how many runs there are."""
-        before = f", {self._num_done} done before" if self._num_done else ""
-        self._print(f"runs to make: {len(self._configs)}, {num_at_once} at once{before}")
+        before = f", {self._num_done} already done" if self._num_done else ""
+        self._print(f"runs to do: {len(self._configs)}, {num_at_once} at a time{before}")
         self._began = time.monotonic()
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -47,14 +47,12 @@ class SweepProgress(Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Print that a worker died."""
-        self._print(f"{trial.config['run']}: resumes from its checkpoint; {_worker_error(trial)}")
+        self._print(f"{trial.config['run']}: resuming from its checkpoint; {_worker_error(trial)}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Print that a worker died too often."""
         name = trial.config["run"]
-        self.failures[name] = (
-            f"given up after {trial.num_failures} attempts; {_worker_error(trial)}"
-        )
+        self.failures[name] = f"gave up after {trial.num_failures} attempts; {_worker_error(trial)}"
         self._ended(name, self.failures[name], trials)
 
     def _ended(self, name: str, how: str, trials: list[Any]) -> None:

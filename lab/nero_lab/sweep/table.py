@@ -83,7 +83,7 @@ def print_table(found: Sequence[Found]) -> None:
             cells = [f"{score:.4g}" for score in scores] or ["-", "-", "-"]
             table.add_row(name, f"{row.lr:g}", *cells, runs, _mark(row, chosen, tried))
     console = Console()
-    console.print(f"{metric.label} after the last epoch, over the seeds:", highlight=False)
+    console.print(f"{metric.label} after the last epoch, over seeds:", highlight=False)
     console.print(table)
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{optimizer} {count}" for optimizer, count in counts.items())
@@ -97,4 +97,4 @@ def _mark(row: Row, chosen: Row | None, tried: Sequence[Row]) -> str:
     if row is not chosen:
         return ""
     is_edge = len(tried) > 2 and row in (tried[0], tried[-1])
-    return "best, but the end of the grid" if is_edge else "best"
+    return "best, but at the end of the grid" if is_edge else "best"

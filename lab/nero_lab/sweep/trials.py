@@ -46,13 +46,13 @@ _RAY_SETTINGS = {
 def sweep_command(args: argparse.Namespace, dirs: RunDirs) -> int:
     """Make the runs that ``nero-lab sweep`` asks for, print a table, and return the exit code."""
     if args.cpus_per_run < 1:
-        raise ConfigError(f"a run needs at least one CPU, not {args.cpus_per_run}")
+        raise ConfigError(f"--cpus-per-run must be at least 1, not {args.cpus_per_run}")
     if not 0 <= args.gpus_per_run < math.inf:
         raise ConfigError(
             f"--gpus-per-run must be finite and nonnegative, not {args.gpus_per_run:g}"
         )
     if args.widen is not None and args.widen < 0:
-        raise ConfigError(f"--widen is a number of rates to add, not {args.widen}")
+        raise ConfigError(f"--widen must be at least 0, not {args.widen}")
     check_can_be_made(dirs.runs_dir, option="--runs-dir")
     configs = grid(
         args.task,

@@ -42,7 +42,7 @@ CGAN = Task(
             batch_size=256,
             schedule=_SCHEDULE,
             options=_OPTIONS,
-            takes="about 3 hours on an RTX 2080Ti, says the paper",
+            takes="about 3 hours on an RTX 2080Ti, according to the paper",
         ),
         "cpu": Recipe(
             epochs=4,
@@ -55,7 +55,7 @@ CGAN = Task(
                 "discriminator_width": 32,
                 "num_samples": 10_000,
             },
-            takes="20 to 25 minutes on one core with AMX, and 5 more for a first classifier",
+            takes="20 to 25 minutes on one core with AMX, plus 5 for the classifier in the first run",
         ),
         "mini": Recipe(
             epochs=4,
@@ -71,7 +71,7 @@ CGAN = Task(
             },
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="a sixteenth and an eighth of the channels, 3,200 images and 4 epochs instead of 120",
+            shrunk="1/16 and 1/8 of the channels, 3,200 images, and 4 epochs instead of 120",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -93,15 +93,15 @@ CGAN = Task(
     lrs={"nero": 0.01, "sgd": 0.01, "adam": 0.0001, "lamb": 0.01},
     grids=PAPER_GRIDS,
     differences=(
-        "The score is a Fréchet distance by the features of a small CIFAR-10 classifier that is "
-        "trained here; the paper's FID, recorded as valid_fid where torch-fidelity is installed and "
-        f"{INCEPTION_WEIGHTS} lies in data/{CACHE}, is on another scale.",
-        "The paper gives neither widths, batch size, nor how many discriminator steps there are to "
-        "one of the generator; ours are 256 and 128 channels, 256 as in the authors' code, and one.",
-        "The shortened recipe has a quarter of the channels, batches of 64, and trains for 4 epochs.",
-        "Spectral norm is in the discriminator only, and samples are drawn from the weights as they "
-        "are; BigGAN has spectral norm in both and averages the generator's weights.",
-        "Adam has beta1 = 0 in both players, as the paper says; the authors' code has 0.9 in the "
+        "The score is a Fréchet distance between features of a small CIFAR-10 classifier that we "
+        "train. It is on a different scale from the paper's FID, which is recorded as valid_fid if "
+        f"torch-fidelity is installed and {INCEPTION_WEIGHTS} is in data/{CACHE}.",
+        "The paper gives neither the widths, the batch size, nor the number of discriminator steps per "
+        "generator step. Ours are 256 and 128 channels, 256 as in the authors' code, and one.",
+        "The shortened recipe has a quarter of the channels, batches of 64, and 4 epochs.",
+        "Only the discriminator has spectral norm, and samples come from the generator's current "
+        "weights. BigGAN has spectral norm in both networks and averages the generator's weights.",
+        "Adam has beta1 = 0 for both players, as the paper says. The authors' code uses 0.9 for the "
         "discriminator.",
     ),
 )

@@ -22,7 +22,7 @@ CIFAR_RESNET18 = Task(
             batch_size=128,
             schedule=SCHEDULE,
             options={"width": 64, "rotation": 15.0, "num_images": None},
-            takes="about 2 hours on an RTX 2080Ti, says the paper",
+            takes="about 2 hours on an RTX 2080Ti, according to the paper",
         ),
         "cpu": Recipe(
             epochs=10,
@@ -39,7 +39,7 @@ CIFAR_RESNET18 = Task(
             options={"width": 8, "rotation": 0.0, "num_images": 2_560},
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="an eighth of the channels, 2,560 images and 320 steps",
+            shrunk="1/8 of the channels, 2,560 images, 320 steps",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -54,10 +54,10 @@ CIFAR_RESNET18 = Task(
     grids=PAPER_GRIDS,
     paper_parameters=11_173_962,
     differences=(
-        "The paper gives neither batch size nor augmentation: we take 128 and, at paper scale, what its "
-        "authors' code does: crops with a padding of 4, flips, and rotations by up to 15 degrees.",
-        "The stem is the usual one for CIFAR, a 3x3 convolution without pooling; the paper does not "
-        "say.",
-        "The shortened recipe has an eighth of the channels, and no rotation.",
+        "The paper gives neither batch size nor augmentation. We use 128 and, at paper scale, the "
+        "authors' augmentation: crops with a padding of 4, flips, and rotations by up to 15 degrees.",
+        "The paper does not describe the stem. Ours is the usual one for CIFAR, a 3x3 convolution "
+        "without pooling.",
+        "The shortened recipe has an eighth of the channels and no rotation.",
     ),
 )

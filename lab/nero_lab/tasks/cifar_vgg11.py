@@ -35,7 +35,7 @@ CIFAR_VGG11 = Task(
                 **{"width": 1.0, "init": "he-fan-out", "biases": False, "head": "perceptron"},
                 **{"rotation": 15.0, "num_images": None},
             },
-            takes="about 1 hour on an RTX 2080Ti, says the paper",
+            takes="about 1 hour on an RTX 2080Ti, according to the paper",
         ),
         "cpu": Recipe(
             epochs=12,
@@ -52,7 +52,7 @@ CIFAR_VGG11 = Task(
             options=_SMALL | {"width": 0.25, "num_images": 4_096},
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="a quarter of the channels, 4,096 images and 512 steps",
+            shrunk="1/4 of the channels, 4,096 images, 512 steps",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -83,16 +83,16 @@ CIFAR_VGG11 = Task(
     variants={"torch-init": {"init": "torch"}},
     paper_parameters=28_141_258,
     differences=(
-        "The rates of nero and lamb are those of the main table (Figure 6); the ablation (Figures 1 "
-        "and 2), tuned over a finer grid, used 0.02 for both. Here SGD and Adam have as many "
-        "rates around their published ones, where the paper tuned all four of the main table "
-        "over powers of ten.",
-        "The paper gives neither batch size, augmentation, head nor initialization. At paper scale we "
+        "The default learning rates of nero and lamb are those of the main table (Figure 6). The "
+        "ablation (Figures 1 and 2), tuned over a finer grid, used 0.02 for both. Here, SGD and Adam "
+        "have grids of the same size, around their published learning rates; in the paper, all "
+        "four optimizers of the main table were tuned over powers of ten.",
+        "The paper gives neither batch size, augmentation, head nor initialization. At paper scale, we "
         "follow its authors' code: crops with a padding of 4, flips, rotations by up to 15 degrees, a "
-        "head of 512-4096-4096-10 with dropout, no biases in convolutions, weights scaled by fan-out; "
-        "batches are of 128.",
-        "The shortened recipe has a quarter of the channels, one linear layer for a head, biases in "
-        "convolutions, weights scaled by fan-in, and no rotation. The variant torch-init has the "
-        "default of torch's layers.",
+        "512-4096-4096-10 head with dropout, no biases in convolutions, and weights scaled by fan-out. "
+        "The batch size is 128.",
+        "The shortened recipe has a quarter of the channels, a single linear layer as its head, biases "
+        "in convolutions, weights scaled by fan-in, and no rotation. The variant torch-init uses "
+        "torch's default initialization.",
     ),
 )

@@ -61,7 +61,7 @@ CIFAR_VIT = Task(
             },
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="patches of 8x8, three layers 96 wide, 4,096 images and 256 steps",
+            shrunk="8x8 patches, 3 layers of width 96, 4,096 images, 256 steps",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -80,11 +80,11 @@ CIFAR_VIT = Task(
     },
     build=build,
     differences=(
-        "This experiment is not in the paper; batch size, crops, flips and rotations are those of its "
-        "ResNet-18.",
-        "At paper scale it has the width of DeiT-Tiny and half of its layers. There is no class token: the "
-        "last features are averaged over patches.",
-        "The shortened recipe has a narrower network of four layers, no rotation, and the first 8,000 "
-        "images of each split: few for a network without convolutions, so expect a large error.",
+        "This experiment is not in the paper. The batch size, crops, flips and rotations are those of the "
+        "paper's ResNet-18.",
+        "At paper scale, the network has DeiT-Tiny's width and half its layers. There is no class token: "
+        "the final features are averaged over patches.",
+        "The shortened recipe has a narrower network with four layers, no rotation, and the first 8,000 "
+        "images of each split. That is little data for a ViT, so expect a large error.",
     ),
 )

@@ -135,7 +135,7 @@ FINEWEB_GPT2 = Task(
                 "num_heads": 2,
                 "made_up": False,
             },
-            takes="recipe only, not run; a tiny network, to try the shards before a large run",
+            takes="recipe only, not run; a tiny network to test the shards before a large run",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -156,16 +156,16 @@ FINEWEB_GPT2 = Task(
     },
     build=build,
     differences=(
-        "This experiment is not in the paper. It follows the optimizer track of the NanoGPT speed-run: "
-        "FineWeb's tokens in the order of their shards, 524,288 of them per step, and steps until the loss "
-        "on the first 10,485,760 tokens of the validation shards is 3.28.",
-        "The network is not that of the track, so numbers of steps do not compare with its table. Ours has "
-        "the shape of GPT-2 124M, with learned positions, LayerNorm and GELU, but no biases, and a head of "
-        "its own weights: 163 million in all. The track's has rotary positions, normalized queries and "
+        "This experiment is not in the paper. It follows the optimizer track of the NanoGPT speedrun: "
+        "524,288 FineWeb tokens per step, in the order of the shards, and a score that counts steps until "
+        "the loss on the first 10,485,760 tokens of the validation shards reaches 3.28.",
+        "The network differs from the track's, so step counts cannot be compared with its table. Ours has "
+        "the shape of GPT-2 124M, with learned positions, LayerNorm and GELU, but no biases, and an untied "
+        "head: 163M parameters in total. The track's has rotary positions, normalized queries and "
         "keys, squared ReLUs and biases.",
-        "Token shards must be fetched by hand and laid out as "
+        "Download the token shards yourself and store them as "
         "<data-dir>/fineweb/fineweb_{train,val}_*.bin: 5.3 billion tokens for 10,000 steps.",
-        "Gradients are not accumulated: each rank holds its part of the batch at once.",
-        "At smoke scale the tokens are random.",
+        "Gradients are not accumulated: each rank processes its part of the batch at once.",
+        "At smoke scale, the tokens are random.",
     ),
 )

@@ -73,7 +73,7 @@ IMAGENET = Task(
             batch_size=400,
             schedule=Cosine(warmup=1 / 90),
             options=_OPTIONS,
-            takes="about 45 hours on four RTX 2080Ti, says the paper; not run here",
+            takes="about 45 hours on four RTX 2080Ti, according to the paper; not run here",
         ),
         "cpu": Recipe(
             epochs=18,
@@ -81,7 +81,7 @@ IMAGENET = Task(
             schedule=Cosine(warmup=1 / 18),
             precision="bfloat16",
             options={**_OPTIONS, "width": 16, "size": 64, "num_classes": 100, "num_workers": 2},
-            takes="not run: the first 100 classes in crops of 64 pixels, from the full data set",
+            takes="not run; the first 100 classes of the full data set, in 64-pixel crops",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -100,13 +100,12 @@ IMAGENET = Task(
     build=build,
     lrs={"nero": 0.01, "sgd-momentum": 0.1},
     differences=(
-        "ImageNet must be fetched by hand and laid out as "
+        "Download ImageNet yourself and store it as "
         "<data-dir>/imagenet/{train,val}/<class>/*.JPEG.",
-        "The paper's tuned Nero has a rate of 0.02, a bias_scale of 1.0 and a quadratic penalty that "
-        "draws the gains of batch norm towards one; the rate given here is that of its "
-        "out-of-the-box curve.",
-        "The paper's SGD has a momentum of 0.9 and is shown with and without a weight decay of "
-        "0.0001.",
-        "The authors' ImageNet script labels a rate of 0.1 as out-of-the-box; the paper says 0.01.",
+        "The paper's tuned Nero has a learning rate of 0.02, a bias_scale of 1.0 and a quadratic "
+        "penalty that pulls the gains of batch norm towards one. The default learning rate here is "
+        "that of the paper's out-of-the-box curve.",
+        "The paper's SGD has momentum 0.9, and is shown with and without a weight decay of 0.0001.",
+        "The authors' ImageNet script calls a learning rate of 0.1 out of the box; the paper says 0.01.",
     ),
 )

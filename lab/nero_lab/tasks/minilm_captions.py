@@ -73,7 +73,7 @@ _OPTIONS: dict[str, Any] = {
 
 MINILM_CAPTIONS = Task(
     name="minilm-captions",
-    title="MiniLM, pretrained, tells captions from ones with two words swapped",
+    title="pretrained MiniLM detecting captions with two swapped words",
     data="multi30k",
     metric=Metric("valid_accuracy", "validation accuracy", higher_is_better=True),
     recipes={
@@ -103,12 +103,12 @@ MINILM_CAPTIONS = Task(
     variants={"lora": {"parts": "lora"}, "head": {"parts": "head"}},
     differences=(
         "This experiment is not in the paper, which trains networks from scratch.",
-        "The weights are those of all-MiniLM-L6-v2: 6 layers of width 384. The head on top of the mean of "
-        "its outputs is new.",
-        "Captions are in lower case and without punctuation, which would give a swap away. Half of them, "
-        "the same in every run, have two words swapped.",
-        "nero-initial trains the new head on the balanced sphere at a rate of 0.01, whatever its rate.",
-        "The variant lora trains adapters of rank 8 on all linear layers, and head a head on frozen "
-        "features.",
+        "The weights are those of all-MiniLM-L6-v2, with 6 layers of width 384. A new head reads the mean "
+        "of its outputs.",
+        "Captions are lowercase and have no punctuation, because capitals and punctuation would give a "
+        "swap away. Half of them, the same in every run, have two words swapped.",
+        "nero-initial always trains the new head with the balanced constraint at a learning rate of 0.01.",
+        "The variant lora trains rank-8 adapters on all linear layers. The variant head trains only a head "
+        "on frozen features.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Figure 3, right: a perceptron of 100 layers, without batch norm or skip connections."""
+"""Figure 3, right: a 100-layer MLP, without batch norm or skip connections."""
 
 from nero_lab.engine.schedules import Decay
 from nero_lab.engine.task import Metric, Recipe, Task
@@ -11,7 +11,7 @@ _OPTIONS = {
 
 MNIST_DEEP = Task(
     name="mnist-deep",
-    title="100-layer perceptron on MNIST",
+    title="100-layer MLP on MNIST",
     figure="Figure 3, right",
     data="mnist",
     metric=Metric("train_accuracy", "training accuracy", higher_is_better=True),
@@ -21,7 +21,7 @@ MNIST_DEEP = Task(
             batch_size=250,
             schedule=Decay(0.9),
             options=_OPTIONS,
-            takes="about 3.3 hours on one core; half an hour on a Tesla P100, says the paper",
+            takes="about 3.3 hours on one core; half an hour on a Tesla P100, according to the paper",
         ),
         "cpu": Recipe(
             epochs=12,
@@ -37,7 +37,7 @@ MNIST_DEEP = Task(
             options={**_OPTIONS, "num_layers": 50, "width": 64},
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="50 layers 64 wide instead of 100 layers 784 wide, and 4 epochs instead of 50",
+            shrunk="50 layers of width 64 instead of 100 of width 784, and 4 epochs instead of 50",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -57,12 +57,12 @@ MNIST_DEEP = Task(
     },
     paper_parameters=60_936_410,
     differences=(
-        "Every optimizer starts from weights drawn from N(0, 1/fan_in) and biases of zero, which is "
-        "He initialization for a scaled ReLU. The authors' code has the smaller default of torch's "
-        "nn.Linear, which is the variant torch-init, and beta1 = 0.9 for Adam and LAMB, where ours is 0. "
-        "The published rates belong to their setting, not to ours.",
-        "The rate falls by a tenth after every epoch, as in the paper. Over the paper's 50 epochs it "
-        "ends at 0.006 of its first value; over the 12 of the cpu scale, at 0.31.",
-        "At cpu scale, layers are 128 wide, and 784 in the variants full-width.",
+        "Every optimizer starts from weights drawn from N(0, 1/fan_in) and zero biases, which is He "
+        "initialization for a scaled ReLU. The authors' code uses torch's smaller nn.Linear default (our "
+        "variant torch-init), and beta1 = 0.9 for Adam and LAMB instead of our 0. The published "
+        "learning rates are for their setting, not for ours.",
+        "The learning rate falls by a tenth after every epoch, as in the paper. After the paper's 50 "
+        "epochs, it is 0.006 of its initial value; after the 12 of the cpu scale, 0.31.",
+        "At cpu scale, layers have width 128, or 784 in the full-width variants.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Figure 3, left: Adam on a reparameterised perceptron feels the scale of the raw weights."""
+"""Figure 3, left: Adam on a reparameterized MLP depends on the scale of the raw weights."""
 
 from nero_lab.engine.task import Metric, Recipe, Task
 from nero_lab.experiments.perceptrons import build
@@ -11,7 +11,7 @@ _TAKES = "1 to 2 minutes on one core"
 
 MNIST_REPARAM = Task(
     name="mnist-reparam",
-    title="5-layer perceptron with reparameterised weights on MNIST",
+    title="5-layer MLP with reparameterized weights on MNIST",
     figure="Figure 3, left",
     data="mnist",
     metric=Metric("train_accuracy", "training accuracy", higher_is_better=True),
@@ -24,7 +24,7 @@ MNIST_REPARAM = Task(
             options={**_OPTIONS, "width": 256},
             num_step_records=30,
             takes="about 5 seconds on one core",
-            shrunk="layers 256 wide instead of 784, and 2 epochs instead of 5",
+            shrunk="width 256 instead of 784, and 2 epochs instead of 5",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -37,8 +37,8 @@ MNIST_REPARAM = Task(
     lrs={"adam": 0.01, "nero": 0.01},
     variants={"sigma-1": {"sigma": 1.0}, "sigma-100": {"sigma": 100.0}},
     differences=(
-        "Without a variant the weights are plain ones, as Nero wants them; the paper shows no Nero "
-        "curve here, and the rate given for it is Nero's default.",
+        "Without a variant, the weights are not reparameterized, as Nero expects. The paper has no "
+        "Nero curve here, so its learning rate is Nero's default.",
         "Layers have no biases, as in the authors' code.",
     ),
 )

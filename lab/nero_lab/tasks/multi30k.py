@@ -111,7 +111,7 @@ _SMALL = _OPTIONS | {"embedding_norm": False, "summed_loss": False}
 
 MULTI30K = Task(
     name="multi30k",
-    title="a transformer that translates Multi30k from German to English",
+    title="German-to-English translation on Multi30k with a transformer",
     figure="Figure 8",
     data="multi30k",
     metric=Metric("valid_perplexity", "validation perplexity", log=True),
@@ -121,7 +121,7 @@ MULTI30K = Task(
             batch_size=128,
             schedule=Triangle(),
             options=_OPTIONS,
-            takes="about 1 hour on an RTX 2080Ti, says the paper",
+            takes="about 1 hour on an RTX 2080Ti, according to the paper",
         ),
         "cpu": Recipe(
             epochs=12,
@@ -142,7 +142,7 @@ MULTI30K = Task(
             },
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="3,200 of 29,000 sentences, two layers 64 wide instead of six 512 wide, and 400 steps",
+            shrunk="3,200 of 29,000 sentences, 2 layers of width 64 instead of 6 of width 512, 400 steps",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -159,20 +159,20 @@ MULTI30K = Task(
     variants={"cosine": {"schedule": "Cosine(warmup=0.1)"}},
     paper_parameters=48_932_352,
     differences=(
-        "The paper calls the data WMT16 English-German; its stored runs are Multi30k (the multimodal "
-        "task of WMT16), from German to English.",
+        "The paper calls the data WMT16 English-German; the authors' stored runs are on Multi30k (the "
+        "multimodal task of WMT16), from German to English.",
         "Sentences are split at white space and punctuation by the tokenizers library, not by spaCy, "
-        "so the vocabulary is close to the authors' and not equal to it.",
-        "LayerNorm has no gains and biases, and the attention matrices have no biases: together with "
-        "one shared embedding that gives the 121 tensors of the paper.",
-        "The paper does not say how embeddings, logits and losses are scaled. At paper scale we follow "
-        "its authors' code: embeddings are not multiplied by the root of the width, there is a LayerNorm "
-        "on embeddings and positions, and the loss is summed over the words of a batch.",
-        "The shortened recipe multiplies embeddings by the root of the width, as in the transformer's "
-        "first paper, has no such LayerNorm, and averages the loss over words: the published rate of "
-        "0.0001 for SGD is one of about 0.18 there.",
-        "Batches are made of sentences of like length, to save padding.",
-        "The shortened recipe has 2 + 2 layers of width 256, trains for 12 epochs and multiplies "
-        "matrices in bfloat16.",
+        "so the vocabulary is similar to the authors', but not the same.",
+        "LayerNorm has no gains or biases, and the attention matrices have no biases. With one shared "
+        "embedding, this gives the paper's 121 tensors.",
+        "The paper does not say how embeddings, logits and losses are scaled. At paper scale, we follow "
+        "its authors' code: embeddings are not multiplied by the square root of the width, a LayerNorm "
+        "follows embeddings and positions, and the loss is summed over the words of a batch.",
+        "The shortened recipe multiplies embeddings by the square root of the width, as in the original "
+        "transformer paper, omits this LayerNorm, and averages the loss over words, so that SGD's "
+        "published learning rate of 0.0001 corresponds to about 0.18.",
+        "Batches contain sentences of similar length, to save padding.",
+        "The shortened recipe has 2 + 2 layers of width 256, 12 epochs, and matrix products in "
+        "bfloat16.",
     ),
 )

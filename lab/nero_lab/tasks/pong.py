@@ -1,4 +1,4 @@
-"""Pong by proximal policy optimization: Figure 9 of the paper."""
+"""Pong with proximal policy optimization: Figure 9 of the paper."""
 
 from nero_lab.engine.schedules import Linear
 from nero_lab.engine.task import PAPER_GRIDS, Experiment, Metric, Recipe, Setting, Task
@@ -20,7 +20,7 @@ _OPTIONS = {
 
 PONG = Task(
     name="pong",
-    title="A convolutional network plays Atari Pong, by proximal policy optimisation",
+    title="Atari Pong with PPO and a convolutional network",
     figure="Figure 9",
     data="",
     metric=Metric(
@@ -36,7 +36,7 @@ PONG = Task(
             schedule=Linear(),
             clip_norm=0.5,
             options=_OPTIONS,
-            takes="about 5 hours on one core, by the time of a round",
+            takes="about 5 hours on one core, extrapolated from one round",
         ),
         "cpu": Recipe(
             epochs=50,  # 512,000 steps
@@ -55,7 +55,7 @@ PONG = Task(
             options=_OPTIONS,
             num_step_records=12,
             takes="about 10 minutes on one core",
-            shrunk="a twenty-fifth of the steps",
+            shrunk="1/25 of the steps",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -70,12 +70,12 @@ PONG = Task(
     lrs={"nero": 0.01, "sgd": 0.1, "adam": 0.0001, "lamb": 0.001},
     grids=PAPER_GRIDS,
     differences=(
-        "Stable-Baselines3 computes PPO, with the settings of the repository that the paper followed.",
-        "That repository clips the change of the value and normalizes advantages over a round; "
-        "Stable-Baselines3 does not clip values and normalizes over a mini-batch.",
-        "The reward is the mean of the last 100 episodes of training, as reports of PPO have it; the paper "
-        "does not say over how many it averaged.",
-        "5 million steps are those of the agent, of four frames each, as that repository counts them.",
-        "The cpu scale plays a tenth of the steps.",
+        "PPO is that of Stable-Baselines3, with the settings of the repository that the paper followed.",
+        "That repository clips the value change and normalizes advantages over a round. "
+        "Stable-Baselines3 does not clip values, and normalizes over a mini-batch.",
+        "The reward is the mean over the last 100 training episodes, as is usual for PPO. The paper "
+        "does not say how many episodes it averaged over.",
+        "The 5 million steps are the agent's, four frames each, as that repository counts them.",
+        "The cpu scale has a tenth of the steps.",
     ),
 )

@@ -117,7 +117,7 @@ SHAKESPEARE = Task(
             },
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="3 layers 96 wide instead of 6 384 wide, windows of 64, 300 steps of 16 windows",
+            shrunk="3 layers of width 96 instead of 6 of width 384, context 64, 300 steps, batch size 16",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -139,9 +139,9 @@ SHAKESPEARE = Task(
     build=Shakespeare,
     variants={"long": {"epochs": 30, "precision": "float32"}},
     differences=(
-        "This experiment is not in the paper; the paper scale is the size that is customary for a "
-        "character GPT on this text.",
-        "Validation reads windows that are spread evenly over the last tenth of the text.",
+        "This experiment is not in the paper. The paper scale is the usual size for a character GPT on "
+        "this text.",
+        "Validation windows are spread evenly over the last tenth of the text.",
         "The variant long trains for 3,000 steps instead of 600, in float32.",
     ),
 )

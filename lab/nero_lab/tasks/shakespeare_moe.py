@@ -42,7 +42,7 @@ def _with_experts(
 
 SHAKESPEARE_MOE = Task(
     name="shakespeare-moe",
-    title="a character GPT with a mixture of experts on Tiny Shakespeare",
+    title="a mixture-of-experts character GPT on Tiny Shakespeare",
     data="shakespeare",
     metric=Metric("valid_loss", "validation loss (nats per character)"),
     recipes={
@@ -57,17 +57,17 @@ SHAKESPEARE_MOE = Task(
             num_step_records=12,
             takes="20 to 60 seconds on one core",
             options={"steps_per_epoch": 50},
-            shrunk="3 layers 96 wide instead of 6 384 wide, windows of 64, 200 steps of 16 windows",
+            shrunk="3 layers of width 96 instead of 6 of width 384, context 64, 200 steps, batch size 16",
         ),
         "smoke": _with_experts("smoke", takes="seconds"),
     },
     build=ShakespeareMoE,
     differences=(
-        "This experiment is not in the paper; apart from its experts and from float32 at cpu scale it is "
+        "This experiment is not in the paper. Except for its experts, and float32 at cpu scale, it is "
         "the task shakespeare.",
-        "Each block has four perceptrons of the usual size and sends a character through two of them, so "
-        "it computes twice as much as the task shakespeare, with four times the weights in perceptrons.",
-        "The loss is that of predictions alone; a penalty of 0.01 times the imbalance of the experts is "
-        "added in training only.",
+        "Each block has four MLPs of the usual size and sends each character through two of them, so its "
+        "MLPs compute twice as much as in the task shakespeare, with four times the weights.",
+        "The reported loss is the prediction loss. In training, a penalty of 0.01 times the experts' "
+        "imbalance is added.",
     ),
 )

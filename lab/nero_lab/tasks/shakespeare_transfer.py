@@ -29,22 +29,20 @@ def _variants() -> dict[str, dict[str, int]]:
 
 SHAKESPEARE_TRANSFER = Task(
     name="shakespeare-transfer",
-    title="one rate over widths, depths and lengths",
+    title="one learning rate for several widths, depths and run lengths",
     data=SHAKESPEARE.data,
     metric=SHAKESPEARE.metric,
     recipes={
         "paper": _short("paper", takes="not run"),
-        "cpu": _short(
-            "cpu", takes="half a minute to ten minutes on one core", epochs=3, batch_size=16
-        ),
+        "cpu": _short("cpu", takes="30 seconds to 10 minutes on one core", epochs=3, batch_size=16),
         "smoke": _short("smoke", takes="seconds"),
     },
     build=Shakespeare,
     variants=_variants(),
     differences=(
-        "This experiment is not in the paper. It is the task shakespeare with half of its batch, 300 steps "
-        "and float32; each variant changes the width, the number of layers or the number of steps, and "
-        "nothing else.",
-        "Heads are 32 wide, so a wider network has more of them. Variants are named for the cpu scale.",
+        "This experiment is not in the paper. It is the task shakespeare with half the batch size, 300 "
+        "steps and float32. Each variant changes only the width, the number of layers or the number of "
+        "steps.",
+        "Heads have width 32, so wider networks have more of them. Variants are named for the cpu scale.",
     ),
 )

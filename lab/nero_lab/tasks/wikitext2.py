@@ -105,7 +105,7 @@ WIKITEXT2 = Task(
             schedule=_SCHEDULE,
             clip_norm={"sgd": 0.25},
             options=_OPTIONS,
-            takes="about 15 minutes on an RTX 2080Ti, says the paper",
+            takes="about 15 minutes on an RTX 2080Ti, according to the paper",
         ),
         "cpu": Recipe(
             epochs=4,
@@ -124,7 +124,7 @@ WIKITEXT2 = Task(
             options=_OPTIONS | {"num_tokens": 50_000, "width": 100, "hidden": 100},
             num_step_records=12,
             takes="20 to 60 seconds on one core",
-            shrunk="the first 50,000 of 2.1 million words, layers half as wide, and 2 epochs instead of 20",
+            shrunk="the first 50,000 of 2.1 million words, half the width, and 2 epochs instead of 20",
         ),
         "smoke": Recipe(
             epochs=2,
@@ -140,11 +140,11 @@ WIKITEXT2 = Task(
     grids=PAPER_GRIDS,
     variants={"cosine": {"schedule": "Cosine(warmup=0.1)"}},
     differences=(
-        "The paper does not describe the model; sizes and dropout are those of its authors' code: no "
-        "layer norm, embedding and decoder untied.",
-        "At paper scale the norm of the gradient is clipped at 0.25 for SGD only, as in the authors' code. "
-        "The shortened recipe clips it for every optimizer, which helps Nero: on a proxy of 100,000 "
-        "tokens and 4 epochs, with one seed, its perplexity is 731.8 with clipping and 817.4 without.",
-        "The shortened recipe trains for 4 epochs and multiplies matrices in bfloat16.",
+        "The paper does not describe the model. Sizes and dropout are those of the authors' code, with no "
+        "LayerNorm, and with untied embedding and decoder.",
+        "At paper scale, the gradient norm is clipped at 0.25 for SGD only, as in the authors' code. "
+        "The shortened recipe clips it for every optimizer, which helps Nero: in a smaller run (100,000 "
+        "tokens, 4 epochs, one seed), its perplexity is 731.8 with clipping and 817.4 without.",
+        "The shortened recipe has 4 epochs, and matrix products in bfloat16.",
     ),
 )

@@ -158,9 +158,9 @@ ZIPF_WORDS = Task(
     },
     build=ZipfWords,
     differences=(
-        "This experiment is not in the paper: its language is made up, so that the lowest possible loss is "
-        "known and rare words are as rare as in text.",
-        "A word's class decides about the class of the next word, and within a class words have Zipf's "
-        "frequencies. The score is the loss above the entropy of the pairs that are scored.",
+        "This experiment is not in the paper. Its language is synthetic, so that the lowest possible loss "
+        "is known, and rare words are as rare as in real text.",
+        "The next word's class depends on the current word's class, and within a class words have Zipf "
+        "frequencies. The score is the loss minus the entropy of the validation pairs.",
     ),
 )

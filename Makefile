@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools products variants \
+.PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools slow variants \
 	integrations jax random mutants zoo docs pages notebooks site dist sbom lock clean
 
 # What two parts need beside `dev`, which leaves it out: gigabytes. `make dev WITH="integrations jax"` installs all
@@ -72,10 +72,11 @@ test-kernels: dev
 test-distributed: dev
 	$(PYTEST) tests/distributed
 
-# All products of which these two parts have a selection, and all variants of the Triton kernel.
-products: dev
-	$(PYTEST) --durations=40 -m slow tests/backends tests/distributed
+# What takes long: products of options of which the parts above have a selection, ranks that are killed, all of DeepSpeed.
+slow: $(BIN)/.integrations
+	HF_HUB_OFFLINE=1 $(PYTEST) --durations=40 -m slow tests --ignore=tests/emulated_gpu --ignore=tests/nero_jax lab tools
 
+# All variants of the Triton kernel on three architectures.
 variants: dev
 	$(PYTEST) -m slow tests/emulated_gpu
 

@@ -63,13 +63,8 @@ PARTS = (
         ("tests/distributed", "examples/fsdp2.py", *LIBRARY, "tools/nero_tools"),
         ("tests/distributed",),
     ),
-    # All products of options, of which the two parts above have a selection: for changes of the arithmetic.
-    Part(
-        "products",
-        ("tests/backends", "tests/distributed",
-         "src/nero/backends", "src/nero/core", "src/nero/diagnostics", "src/nero/distributed",
-         "src/nero/optim", "src/nero/hold.py", "src/nero/projection.py"),
-    ),
+    # What takes long in any part, such as products of options of which the others have a selection.
+    Part("slow", ("tests", "lab", "tools", "src"), is_only_weekly=True),
     # All variants of the Triton kernel on three architectures: compiling them takes longest.
     Part(
         "variants",

@@ -225,6 +225,7 @@ def test_interrupt_ends_with_130_and_one_line(
         assert ("repeat the command to resume" in ended.message) == (command in ("run", "sweep"))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_from_the_keyboard_resumes(
     data_dir: Path, tmp_path: Path
 ) -> None:

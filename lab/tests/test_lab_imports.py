@@ -61,6 +61,7 @@ def test_the_command_answers_without_torch(option: str) -> None:
     assert "nero-lab" in ended.stdout
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_named() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(LAB)!r}); sys.modules['pooch'] = None; "

@@ -96,6 +96,7 @@ def test_a_rule_ends_a_run_and_the_record_says_why(tmp_path: Path, data_dir: Pat
     assert run(config, dirs).status == "stopped"  # it is done
 
 
+@pytest.mark.slow
 def test_the_queue_makes_all_runs_once_and_leaves_no_checkpoints(
     tmp_path: Path, data_dir: Path
 ) -> None:

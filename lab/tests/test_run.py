@@ -96,7 +96,12 @@ def assert_resumes_to_the_bit(config: RunConfig, folder: Path, data_dir: Path) -
     assert_same(folder / "whole" / config.name, folder / "broken" / config.name)
 
 
-@pytest.mark.parametrize("name", TASKS)
+_SLOW = ("cgan", "cifar-resnet18", "cifar-vgg11", "pong")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in TASKS]
+)
 def test_an_interrupted_run_ends_as_an_unbroken_one(
     name: str, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -112,6 +117,7 @@ def test_every_kind_of_optimizer_resumes(optimizer: str, data_dir: Path, tmp_pat
     assert_resumes_to_the_bit(config, tmp_path, data_dir)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_unbroken_one(data_dir: Path, tmp_path: Path) -> None:
     config = RunConfig("mnist-deep", scale="smoke", epochs=12)
     run(config, dirs(tmp_path / "whole", data_dir))

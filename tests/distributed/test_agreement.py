@@ -37,7 +37,7 @@ RAISING = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_agree(world_size):
     on_ranks(world_size, _all_decisions, world_size)
 

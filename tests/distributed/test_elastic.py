@@ -1,5 +1,6 @@
 """Ranks that are killed and restarted end with the bits of the run that nobody disturbed."""
 
+import pytest
 import torch
 
 from tests.distributed.elastic_worker import Kill
@@ -13,6 +14,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.slow
 def test_killed_between_steps_while_saving_and_inside_the_all_reduce(tmp_path):
     unbroken = run(tmp_path / "unbroken")
     broken = run(tmp_path / "broken", KILLS)

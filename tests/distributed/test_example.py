@@ -32,6 +32,7 @@ def run(num_ranks, num_steps, directory):
     return lines
 
 
+@pytest.mark.slow
 def test_example_trains_and_resumes(tmp_path):
     lines = run(2, 10, tmp_path)
     assert [step for step, _, _ in lines] == [5, 10]

@@ -88,7 +88,7 @@ WAYS = {
 
 
 # Experts that four ranks share equally, and that they do not: with three, the last rank has none.
-@pytest.mark.parametrize("num_experts", [8, 3])
+@pytest.mark.parametrize("num_experts", [pytest.param(8, marks=pytest.mark.slow), 3])
 def test_every_sharding_of_experts_gives_the_bits_of_one_process(num_experts):
     on_ranks(4, _compare, num_experts)
 

@@ -152,7 +152,7 @@ def _compare(names, variants, num_steps):
 
 # Plain and with the kernel, each for every other sharding; all of both in the full product.
 @pytest.mark.parametrize("is_product", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_stochastic_rounding_draws_noise_by_the_place_in_the_whole(world_size, is_product):
     names = [name for name, (size, *_) in SHARDINGS.items() if size == world_size]
     on_ranks(world_size, _compare_rounded, names, is_product)
@@ -191,7 +191,7 @@ def assert_nearly_all_same_bits(model, reference):
 
 # Linear, Conv and Embedding have their neurons in dim 0, where FSDP cuts: without a ConvTranspose there is
 # nothing to communicate, and the CPU kernel gives the same bits as well.
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_dim_0_needs_no_communication_and_keeps_the_kernel(world_size):
     on_ranks(world_size, _compare_local)
 

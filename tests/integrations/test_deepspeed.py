@@ -1,6 +1,8 @@
 """The real DeepSpeed: ZeRO is bit-identical to the plain step, every weight at every step."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -257,6 +259,12 @@ def zero_init_on_rank():
 def test_another_number_of_ranks_is_refused(tmp_path):
     on_ranks(2, save_on_rank, str(tmp_path))
     on_ranks(3, load_on_rank, str(tmp_path))
+    # DeepSpeed's converter, for checkpoints of any number of ranks, reads only what Adam keeps.
+    convert = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
+    folders = ["--input_folder", tmp_path / "one", "--output_folder", tmp_path / "universal"]
+    converted = subprocess.run([*convert, *folders], capture_output=True, text=True)
+    assert converted.returncode
+    assert "KeyError: 'exp_avg'" in converted.stderr
 
 
 def save_on_rank(folder):

@@ -49,6 +49,7 @@ def test_a_chart_has_room_for_times_that_scatter(tmp_path):
     assert (tmp_path / "out.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_a_process_is_watched_as_it_grows():
     seen = fresh_process.resident_temporary_bytes(
         "gpt-small", "adamw-foreach", dtype="float32", threads=1

@@ -48,6 +48,7 @@ def test_a_row_of_the_record(kind):
     assert code.counts.total == pytest.approx(row["instructions"], rel=0.2)
 
 
+@pytest.mark.slow
 @compiles
 def test_the_command(capsys, tmp_path):
     """One architecture and one dtype, with all kinds of tiles: what else varies is data."""

@@ -31,6 +31,7 @@ def figures(cost):
     ]
 
 
+@pytest.mark.slow
 def test_four_real_ranks_send_what_was_planned(tmp_path):
     on_ranks(4, _measure, str(tmp_path / "real.json"))
     real = json.loads((tmp_path / "real.json").read_text())

@@ -99,6 +99,7 @@ def test_the_entry_trains_as_the_package_does(preset, one_rank):
         assert torch.equal(weight, same[name]), name
 
 
+@pytest.mark.slow
 def test_two_ranks_train_alike(one_rank, tmp_path):
     entry = make_entry(BASELINE, preset="polar", num_steps=12, lr=0.03)
     (losses, weights), (_, other_weights) = run_two_ranks(entry, tmp_path)

@@ -130,7 +130,7 @@ def test_the_study_has_the_same_losses() -> None:
         assert row(here, STUDY)[-2:] == losses
 
 
-NO_CONVOLUTIONS = "does not support convolutions"  # torch's Muon
+NO_CONVOLUTIONS = "no convolutions"  # torch's Muon
 # Rows of the study's table of other tasks: the task, how its runs were set, and the digits of a score.
 OTHER_TASKS = {
     "mixture-of-experts GPT, Shakespeare, 600 steps: loss": ("shakespeare-moe", "", 2),
@@ -192,9 +192,9 @@ def test_the_study_compares_the_norms(title: str, results: dict[str, Results]) -
 
 # Rows of the study's table of rates.
 HELD = {
-    "`rows`, at 0.03": "nero-rows",
-    "Muon, at 0.02": "muon",
-    "AdamW, at 0.006": "adamw",
+    "`rows`, `lr=0.03`": "nero-rows",
+    "Muon, `lr=0.02`": "muon",
+    "AdamW, `lr=0.006`": "adamw",
 }
 SIZES = (
     ("width-64", "", "width-256"),
@@ -203,15 +203,15 @@ SIZES = (
 )
 
 
-@pytest.mark.parametrize("title", [*HELD, "`polar`, at 0.03"])
+@pytest.mark.parametrize("title", [*HELD, "`polar`, `lr=0.03`"])
 def test_the_study_says_how_far_one_rate_goes(title: str, results: dict[str, Results]) -> None:
     found = transfer.gaps(results["shakespeare-transfer"])
     is_held = found.is_one if title in HELD else found.lr == 0.03
     own = found[is_held & (found.optimizer == HELD.get(title, "nero-polar"))].set_index("variant")
-    assert title.endswith(f" at {own.lr.iloc[0]:g}")
+    assert title.endswith(f" `lr={own.lr.iloc[0]:g}`")
     for variants, cell in zip(SIZES, row(title, STUDY), strict=True):
         run = [variant for variant in variants if variant in own.index]
-        few = "" if len(run) == len(variants) else f" ({len(run)} of {len(variants)} run)"
+        few = "" if len(run) == len(variants) else f" ({len(run)} of {len(variants)})"
         assert cell == f"{own.gap[run].max():.1f}%{few}"
 
 
@@ -225,7 +225,7 @@ def test_claims_are_counted_as_in_the_report(results: dict[str, Results]) -> Non
     counted = headline(claim.verdict(results) for claim in CLAIMS).removesuffix(".")
     number, outcomes = re.fullmatch(r"Of (\d+) claims: (.*)", counted).groups()  # type: ignore[union-attr]
     papers = sum("not in the paper" not in claim.where for claim in CLAIMS)
-    start = f"Of {number} claims ({papers} are the paper's), "
+    start = f"Of {number} claims ({papers} are the paper's, one is ours), "
     said = re.sub(r"\s+", " ", README).partition(start)[2].partition(".")[0]
     assert (
         re.sub(r"look |are |were |and ", "", said).replace("undecided 4", "undecided, 4")

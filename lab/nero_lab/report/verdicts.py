@@ -1,8 +1,8 @@
 """How records test a claim: the rules, without the claims themselves.
 
 `differences` decides whether a difference counts. A claim that an optimizer is the best is *held* if it
-is better than every other, *did not hold* if another is better, and *undecided* otherwise: because a
-comparison was inconclusive, a rival did not run, or the leader had more learning rates to choose from.
+is better than every other, and *did not hold* if another is better. It is *undecided* if a comparison
+was inconclusive, a rival did not run, or the leader had more learning rates to choose from.
 With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
 more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
 become *likely* and *doubtful*. Smoke runs are too small to test anything.

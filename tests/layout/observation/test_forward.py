@@ -7,6 +7,7 @@ from torch import nn
 import nero
 from nero.layout import neurons
 from nero.layout.observation import observe
+from nero_tools.plan.simulate import fake_ranks
 
 
 class InOut(nn.Module):
@@ -222,3 +223,16 @@ def test_tensors_in_a_list_are_not_written_to():
     model = Boxed()
     assert not observe(model, torch.randn(2, 4)).error
     assert not any(tensor.any() for tensor in model.box)
+
+
+def test_a_sharded_model_is_refused_and_left_alone():
+    from torch.distributed.fsdp import fully_shard
+
+    with fake_ranks(2):
+        model = fully_shard(InOut())
+        for read in (observe, nero.annotate, nero.Nero):
+            arguments = (torch.randn(2, 4),) if read is observe else ()
+            named = {} if arguments else {"example": torch.randn(2, 4)}
+            with pytest.raises(ValueError, match=r"^`kernel` is sharded.* pass them as overrides="):
+                read(model, *arguments, **named)
+        model(torch.randn(2, 4)).sum().backward()

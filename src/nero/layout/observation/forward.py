@@ -13,6 +13,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from nero.core.sharding import is_sharded
 from nero.layout.observation.observer import Observer
 from nero.layout.observation.sightings import Seen, summarize
 from nero.layout.observation.values import ConcreteValues, fake_like
@@ -46,6 +47,9 @@ def observe(model: nn.Module, example: Any) -> Observation:
         Parameters that the example does not reach are missing. If the pass fails, the result has everything
         seen before.
 
+    Raises:
+        ValueError: if the model is sharded.
+
     Example:
         >>> from nero.layout.observation import observe
         >>> class InOut(nn.Module):
@@ -59,6 +63,11 @@ def observe(model: nn.Module, example: Any) -> Observation:
         ((1,), 'mm')
     """
     params = dict(nn.Module.named_parameters(model))  # a class may override it to leave some out
+    if sharded := [name for name, param in params.items() if is_sharded(param)]:
+        raise ValueError(
+            f"`{sharded[0]}` is sharded, and an example needs the model as it was before: read the layouts "
+            "there with nero.param_groups(model, example=...), and pass them as overrides="
+        )
     tensors = {**params, **dict(model.named_buffers())}
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)

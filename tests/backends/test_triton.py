@@ -28,7 +28,7 @@ def python(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-# Processes, which two workers can share. Each run breaks kernels on purpose, but in tests/emulated_gpu, which is faster.
+# Processes, which two workers can share. tests/emulated_gpu breaks kernels on purpose too, and is faster.
 @pytest.mark.parametrize(
     ("name", "selected", "marked"),
     [

@@ -129,6 +129,7 @@ def test_a_sweep_makes_every_run_and_a_second_one_only_reads(
     assert stamp(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_is_killed_goes_on(
     half_done: Path, unbroken: Path, tmp_path: Path, data_dir: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_run_whose_worker_is_killed_goes_on(
     assert without_clock(half_done, KILLED) == without_clock(unbroken, KILLED)
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_driver_is_killed_goes_on_by_the_same_command(
     half_done: Path, unbroken: Path, tmp_path: Path, data_dir: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_sweep_whose_driver_is_killed_goes_on_by_the_same_command(
     assert without_clock(half_done, KILLED) == without_clock(unbroken, KILLED)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_sweep_with_one_line(half_done: Path, tmp_path: Path, data_dir: Path) -> None:
     arguments = command(half_done, data_dir, *TWO_SEEDS, "--checkpoint-steps", "3")
     process = start(arguments, tmp_path)

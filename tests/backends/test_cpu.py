@@ -521,6 +521,7 @@ class TestManners:
         with pytest.raises(ValueError, match="numba is not installed"):
             Nero(self.model(), fused=True)
 
+    @pytest.mark.slow
     def test_one_line_says_that_it_is_compiled_and_none_that_it_was_cached(self, tmp_path):
         from nero.backends.cpu import announce  # which imports numba
 

@@ -54,9 +54,14 @@ def test_in_the_interpreter(name, selected, marked):
     ("target", "dtype", "stochastic", "momentum", "phase", "wide_load"),
     [
         (80, "float32", False, None, Phase.WHOLE, "ld.global.v4.b32"),
-        (80, "float32", False, "float32", Phase.WHOLE, "ld.global.v4.b32"),
-        (80, "float32", False, "bfloat16", Phase.WHOLE, "ld.global.v4.b32"),
-        (90, "bfloat16", True, "float32", Phase.WHOLE, "ld.global.v4.b32"),
+        *(
+            pytest.param(*variant, Phase.WHOLE, "ld.global.v4.b32", marks=pytest.mark.slow)
+            for variant in (
+                (80, "float32", False, "float32"),
+                (80, "float32", False, "bfloat16"),
+                (90, "bfloat16", True, "float32"),
+            )
+        ),
         (90, "float32", False, None, Phase.SUMS, "ld.global.v4.b32"),
         (90, "bfloat16", True, "float32", Phase.ROWS, "ld.global.v4.b32"),
         ("gfx942", "float16", True, None, Phase.WHOLE, "global_load_dwordx4"),

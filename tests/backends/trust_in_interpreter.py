@@ -221,6 +221,7 @@ class TestTrusted:
         assert len(kept) == len(tested) == 2
         assert "NVRM version: 999.1" in kept
 
+    @pytest.mark.slow
     def test_once_for_each_dtype(self, folder, launched):
         trained(2)
         trained(2, dtype=torch.bfloat16)
@@ -391,7 +392,7 @@ class TestHalves:
         assert "sharded fan-in" in str(found)
         assert any(told in str(difference) for difference in found.differences), str(found)
 
-    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    @pytest.mark.parametrize("momentum", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
     def test_on_two_ranks(self, momentum):
         on_ranks(2, _train_shared, momentum)
 

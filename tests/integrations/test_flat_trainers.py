@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with ZeRO-2 and ZeRO-3: the losses of one process, and exact resume."""
+"""Hugging Face's Trainer with ZeRO-2, ZeRO-3 and FSDP1: the losses of one process, and exact resume."""
 
 import os
 import warnings
@@ -28,7 +28,16 @@ def zero(stage):
     }
 
 
-ENGINES = {"ZeRO-2": zero(2), "ZeRO-3": zero(3)}
+FSDP1 = {
+    "fsdp": True,
+    "fsdp_config": {
+        "version": 1,
+        "transformer_layer_cls_to_wrap": ["GPT2Block"],
+        "state_dict_type": "SHARDED_STATE_DICT",  # on CPUs, FULL_STATE_DICT crashes, with AdamW too
+        "sync_module_states": "false",  # Accelerate refuses this one on CPUs
+    },
+}
+ENGINES = {"ZeRO-2": zero(2), "ZeRO-3": zero(3), "FSDP1": FSDP1}
 
 
 def trainer_of(folder, batch_size, **options):

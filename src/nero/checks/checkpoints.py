@@ -7,7 +7,7 @@ from nero.core.arguments import kind_of
 from nero.core.presets import as_text
 from nero.core.spec import StateSpec
 from nero.core.sphere import as_constraint
-from nero.core.warn import warn_user
+from nero.core.warn import and_more, warn_user
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -19,9 +19,7 @@ _TORCHS_OPTIONS = {"betas", "eps", "fused", "maximize", "momentum", "weight_deca
 
 def some(keys: Iterable[Any]) -> str:
     """Name the first three keys, and count the others."""
-    names = [*map(repr, keys)]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more or "nothing"
+    return and_more([*map(repr, keys)]) or "nothing"
 
 
 def check_mapping(state_dict: Any) -> None:
@@ -115,10 +113,10 @@ def warn_of_roles(pairs: Iterable[tuple[Group, Group]]) -> None:
 def warn_of_restart(restarted: Sequence[str]) -> None:
     """Warn that the running norm of these parameters starts over."""
     if restarted:
-        more = f" and {len(restarted) - 1} more" if len(restarted) > 1 else ""
         warn_user(
-            f"{restarted[0]}{more} was saved with a different direction, so its running norm restarts; to "
-            "resume exactly, build the optimizer with the same preset, example and overrides as before"
+            f"{and_more(restarted, 1)} was saved with a different direction, so its running norm "
+            "restarts; to resume exactly, build the optimizer with the same preset, example and overrides "
+            "as before"
         )
 
 

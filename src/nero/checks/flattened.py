@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nero.checks.names import param_name
 from nero.core.held import held_range, is_range
+from nero.core.warn import and_more
 
 Group: TypeAlias = Mapping[str, Any]
 
@@ -112,9 +113,9 @@ def _is_flat(place: int, num_params: int, shapes: Sequence[torch.Size]) -> bool:
 
 def _refuse(vector: Tensor, group: Group, shapes: Sequence[torch.Size]) -> NoReturn:
     names = group.get("param_names")
-    lost = f"`{names[0]}`" if names else f"a parameter of shape {tuple(shapes[0])}"
-    others = f" and {len(shapes) - 1} more" if len(shapes) > 1 else ""
+    first = f"`{names[0]}`" if names else f"a parameter of shape {tuple(shapes[0])}"
+    lost = and_more([first, *shapes[1:]], 1)
     raise RuntimeError(
-        f"DeepSpeed ZeRO or FSDP1 has replaced {lost}{others} by a flat tensor of {vector.numel()} "
+        f"DeepSpeed ZeRO or FSDP1 has replaced {lost} by a flat tensor of {vector.numel()} "
         f"elements, {_ADVICE}"
     )

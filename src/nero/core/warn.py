@@ -1,8 +1,9 @@
-"""Warnings that point at the line of the user's own code."""
+"""What messages share: warnings point at the line of the user's own code, and long lists are cut."""
 
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -25,3 +26,16 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
             break
         level += 1
     warnings.warn(message, category, stacklevel=level + 1)
+
+
+def and_more(items: Sequence[object], num_shown: int = 3, *, separator: str = ", ") -> str:
+    """List the first few items, and count the others.
+
+    Example:
+        >>> from nero.core.warn import and_more
+        >>> and_more(["`a`", "`b`", "`c`", "`d`", "`e`"])
+        '`a`, `b`, `c` and 2 more'
+    """
+    num_others = len(items) - num_shown
+    others = f" and {num_others:,} more" if num_others > 0 else ""
+    return separator.join(map(str, items[:num_shown])) + others

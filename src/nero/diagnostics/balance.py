@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from nero.core.arguments import kind_of
 from nero.core.sharding import is_sharded, to_local
+from nero.core.warn import and_more
 from nero.diagnostics.angle import measure, neuron_rows
 from nero.diagnostics.neurons import (
     NamedNeurons,
@@ -49,9 +50,7 @@ class BalanceRow:
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one cell per column."""
-        shown = ", ".join(map(str, self.unbalanced[:_MAX_SHOWN]))
-        more = len(self.unbalanced) - _MAX_SHOWN
-        which = f"{shown} and {more:,} more" if more > 0 else shown or "-"
+        which = and_more(self.unbalanced, _MAX_SHOWN) or "-"
         if self.without_direction:
             which += f"; {len(self.without_direction):,} without direction"
         return (

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nero.core.warn import and_more
+
 _MAX_SHOWN = 12
 
 
@@ -95,5 +97,4 @@ def merged(faults: Iterable[StepFault]) -> tuple[StepFault, ...]:
 
 
 def _few(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(f"`{name}`" for name in names[:3]) + more
+    return and_more([f"`{name}`" for name in names])

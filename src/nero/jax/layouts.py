@@ -18,7 +18,7 @@ from jax import Array
 from jax.tree_util import GetAttrKey, tree_flatten_with_path
 
 from nero.core.neurons import EMBEDDING, Layout, LayoutError, LayoutWarning, Neurons
-from nero.core.warn import warn_user
+from nero.core.warn import and_more, warn_user
 from nero.jax.flax_layouts import ATTENTION, FlaxLayout, by_name, by_type, embedding
 
 Layouts: TypeAlias = Any
@@ -157,8 +157,7 @@ def _path(keys: tuple[Any, ...]) -> str:
 
 
 def _some(leaves: Mapping[str, Any]) -> str:
-    names = [f"`{path}`" for path in leaves]
-    return ", ".join(names[:3]) + (", ..." if names[3:] else "")
+    return and_more([f"`{path}`" for path in leaves])
 
 
 def _walk_names(params: Any) -> Iterator[tuple[str, FlaxLayout]]:

@@ -17,6 +17,7 @@ from nero.backends.triton.cases import Case, cases, moving_cases, twin
 from nero.backends.triton.launch import TritonBackend, Variant, why_not, why_not_device
 from nero.core.precision import dtype_name
 from nero.core.update import Update, rounds_average
+from nero.core.warn import and_more
 
 # A step rounds a float32 weight about three times; a 16-bit one may also be rounded the other way.
 _TOLERANCE, _TOLERANCE_64 = 2e-6, 1e-11
@@ -85,9 +86,8 @@ class SelfTest:
         if self.passed:
             return f"{name}: all {self.num_cases} cases agree"
         cases = [*dict.fromkeys(difference.case for difference in self.differences)]
-        more = f", and {len(cases) - 3} more" if len(cases) > 3 else ""
         return (
-            f"{name}: {len(cases)} of {self.num_cases} cases differ ({'; '.join(cases[:3])}{more}); "
+            f"{name}: {len(cases)} of {self.num_cases} cases differ ({and_more(cases, separator='; ')}); "
             f"first, {self.differences[0]}"
         )
 

@@ -47,7 +47,7 @@ def _why_no_kernel(device: str) -> str | None:
 
 def _why_no_muon(device: str) -> str | None:
     if device == "cpu":
-        return "a step takes seconds on CPUs"
+        return "a step takes seconds on CPUs; python -m nero_tools.bench.step_time times it"
     return None if hasattr(torch.optim, "Muon") else f"torch {torch.__version__} has none"
 
 

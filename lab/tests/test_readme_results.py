@@ -76,7 +76,10 @@ def test_losses_are_those_of_the_records(title: str, results: dict[str, Results]
 
 # Where the README's states and step times were measured, and under which names.
 STEPS = {
-    "AdamW": {"2026-11-18-step-peak.json": "adamw-fused", "2026-11-19-step-polar.json": "adamw-fused"},
+    "AdamW": {
+        "2026-11-18-step-peak.json": "adamw-fused",
+        "2026-11-19-step-polar.json": "adamw-fused",
+    },
     "Muon + AdamW": {"2026-11-15-step-rivals.json": "muon"},
     "`Nero(model)`": {"2026-11-18-step-peak.json": "nero", "2026-11-19-step-polar.json": "nero"},
     '`preset="rows"`': {

@@ -130,6 +130,7 @@ def train_until_killed(engine, folder, num_steps=None):
 
 def finish(engine, folder):
     train_until_killed(engine, folder, num_steps=3)
+    dist.barrier()  # until the first rank has written its last line
     lines = Path(folder, "losses").read_text().splitlines()
     losses = [tuple(json.loads(line)) for line in lines]
     num_steps = max(step for step, _ in losses) + 1

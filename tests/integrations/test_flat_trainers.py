@@ -57,17 +57,17 @@ def logged(trainer):
 
 
 @pytest.mark.slow
-def test_losses_are_those_of_one_process(tmp_path):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_losses_are_those_of_one_process(engine, tmp_path):
     alone = trainer_of(str(tmp_path / "alone"), 8, use_cpu=True)
     alone.train()
-    on_ranks(2, train_on_rank, str(tmp_path), logged(alone))
+    on_ranks(2, train_on_rank, engine, str(tmp_path / engine), logged(alone))
 
 
-def train_on_rank(folder, losses):
+def train_on_rank(engine, folder, losses):
     pretend_that_cpus_are_gpus()
-    for engine, options in ENGINES.items():
-        with warnings.catch_warnings(action="ignore"):
-            trains_and_resumes(engine, options, f"{folder}/{engine}", losses)
+    with warnings.catch_warnings(action="ignore"):
+        trains_and_resumes(engine, folder, losses)
 
 
 def pretend_that_cpus_are_gpus():
@@ -81,8 +81,8 @@ def pretend_that_cpus_are_gpus():
     PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
 
 
-def trains_and_resumes(engine, options, folder, losses):
-    first = trainer_of(folder, 4, **options)
+def trains_and_resumes(engine, folder, losses):
+    first = trainer_of(folder, 4, **ENGINES[engine])
     first.train()
     optimizer = first.optimizer
     while hasattr(optimizer, "optimizer"):
@@ -92,7 +92,7 @@ def trains_and_resumes(engine, options, folder, losses):
         print(f"{engine}: losses {logged(first)}, of one process {losses}")
     # Ranks add up gradients in another order.
     torch.testing.assert_close(logged(first), losses, rtol=1e-5, atol=0)
-    again = trainer_of(folder, 4, **options)
+    again = trainer_of(folder, 4, **ENGINES[engine])
     again.train(resume_from_checkpoint=f"{folder}/checkpoint-2")
     assert again.state.global_step == NUM_STEPS
     assert logged(again) == logged(first)

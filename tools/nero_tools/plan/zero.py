@@ -202,14 +202,14 @@ def deepspeed_muon_cost(model: nn.Module, num_ranks: int, stage: int) -> ZeroCos
         num_cut += first != last
         cut_bytes += 4 * numel * (first != last)
     note = (
-        f"deepspeed-muon: in the backward pass, the gradients of {num_cut:,} matrices that ranges cut "
-        f"({human_bytes(cut_bytes)}) are all-reduced instead of reduced to one rank each"
+        f"deepspeed-muon: in the backward pass, the gradients of {num_cut:,} matrices split across "
+        f"ranks ({human_bytes(cut_bytes)}) are all-reduced instead of reduced to one rank each"
     )
     return ZeroCost(state_bytes + int(momentum.max()), note=note if num_cut else "")
 
 
 def _overlaps(start: int, stop: int, size: int, num_ranks: int) -> Tensor:
-    """Return how many elements from ``start`` to ``stop`` lie in each range."""
+    """Count the elements from ``start`` to ``stop`` in each range."""
     bounds = torch.arange(num_ranks + 1) * size
     return bounds.clamp(start, stop).diff()
 

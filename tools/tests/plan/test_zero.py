@@ -107,7 +107,7 @@ def test_muon_of_deepspeed(monkeypatch):
     # 80 weights in ranges of 40: the first matrix is cut, and both ranks keep all of its momentum.
     assert cost.state_bytes == 4 * (48 + 32) + 8 * rest
     assert cost.num_bytes == 0
-    assert "1 matrices that ranges cut (192 B)" in cost.note
+    assert "1 matrices split across ranks (192 B)" in cost.note
     cost = deepspeed_muon_cost(model, 2, stage=3)
     rest = sum(r.size for r in flatten([8, 4, 12, 3], 2, stage=3))
     assert cost.state_bytes == 4 * (24 + 16) + 8 * rest

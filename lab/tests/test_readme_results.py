@@ -1,6 +1,8 @@
 """The results in the README and the guides are those of the records, rounded once."""
 
+import functools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from made_up_runs import best_of, read_results
 from nero.numbers import human_bytes
 from nero_lab.report import paper, transfer
 from nero_lab.report.claims import CLAIMS
-from nero_lab.report.runs import Results
+from nero_lab.report.protocol import Scored, scored
+from nero_lab.report.runs import Results, read_records
 from nero_lab.report.tables import MODERN_TASK
 from nero_lab.report.verdicts import headline
+from nero_lab.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "lab" / "results"
@@ -182,6 +186,90 @@ def test_the_study_has_the_scores_of_other_tasks(title: str, results: dict[str, 
         num_rates = (tried.variant == variant).sum()
         cells.append(f"{best.mean:.{digits}f} ({num_rates})" if best else NO_CONVOLUTIONS)
     assert row(title, STUDY) == cells
+
+
+# Rows of the study's table of the protocol: the task, and the digits of a score.
+PROTOCOL = {
+    "small GPT, Shakespeare: loss": ("shakespeare", 2),
+    "language model, WikiText-2: test perplexity": ("wikitext2", 0),
+    "translation, Multi30k: test perplexity": ("multi30k", 1),
+    "toy with Zipf-distributed words: excess loss": ("zipf-words", 2),
+    "small ViT, CIFAR-10: error in %": ("cifar-vit", 1),
+    "ResNet-18, CIFAR-10: error in %": ("cifar-resnet18", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def today() -> dict[str, Scored]:
+    found = scored(read_records(RECORDS, TASKS), TASKS)
+    return {task: one for task, several in found.items() for one in several if one.name == "today"}
+
+
+@pytest.mark.parametrize("title", PROTOCOL)
+def test_the_study_has_the_scores_of_the_protocol(title: str, today: dict[str, Scored]) -> None:
+    task, digits = PROTOCOL[title]
+    cells = []
+    for optimizer in ("adamw", "nero-rows", "muon", "nero-polar"):
+        rate = today[task].rates.get(optimizer)
+        cells.append(NO_CONVOLUTIONS if rate is None else f"{rate.mean:.{digits}f}")
+        # What the page says of all of them.
+        assert rate is None or rate.num_seeds == 3
+        assert rate is None or "nero" in optimizer or rate.num_rates >= 5
+    assert row(title, STUDY) == cells
+
+
+@functools.cache
+def mini() -> dict[str, Results]:
+    return read_results(RECORDS, "mini")
+
+
+def test_the_study_says_what_twice_the_rate_gains_on_the_toy() -> None:
+    toy = mini()["zipf-words"]
+    (score,) = {f"{toy.rate(name, 0.06, '').mean:.2f}" for name in ("nero-rows", "nero-polar")}
+    assert f"`lr=0.06` takes `rows` and `polar` to {score}, still behind Muon" in STUDY
+    assert float(score) > toy.best(["muon"], "")["muon"].mean
+
+
+def test_the_study_says_what_half_and_twice_the_rate_cost(today: dict[str, Scored]) -> None:
+    changes: dict[float, list[float]] = {0.015: [], 0.06: []}
+    lost = []
+    for task, _ in PROTOCOL.values():
+        for name in ("nero-rows", "nero-polar"):
+            variant = today[task].comparison.variant or ""
+            default = mini()[task].rate(name, 0.03, variant).badness_by_seed[0]
+            for lr, found in changes.items():
+                change = 100 * (
+                    mini()[task].rate(name, lr, variant).badness_by_seed[0] / default - 1
+                )
+                if math.isinf(change):
+                    lost.append((name, task, lr))
+                else:
+                    found.append(change)
+    assert lost == [("nero-rows", "multi30k", 0.06)]
+    text = re.sub(r"\s+", " ", STUDY)
+    for found in changes.values():
+        assert f"between {-min(found):.0f}% better and {max(found):.0f}% worse" in text
+
+
+def test_the_study_counts_the_wins(today: dict[str, Scored]) -> None:
+    """The bullets of its summary, for the tasks of the table."""
+    rates = [today[task].rates for task, _ in PROTOCOL.values()]
+    wins = {
+        (ours, rival): sum(r[ours].badness < r[rival].badness for r in rates if rival in r)
+        for ours in ("nero-rows", "nero-polar")
+        for rival in ("adamw", "muon")
+    }
+    numbers = ("no", "one", "two", "three", "four", "five", "six")
+    text = re.sub(r"\s+", " ", STUDY)
+    polar, muon = (numbers[wins["nero-polar", rival]] for rival in ("adamw", "muon"))
+    of = numbers[sum("muon" in r for r in rates)]
+    assert f"`polar` beats AdamW on {polar} tasks, and Muon on {muon} of the {of}" in text
+    same, muon = (numbers[wins["nero-rows", rival]] for rival in ("adamw", "muon"))
+    assert f"`rows` beats AdamW on the same {same} tasks, and Muon on {muon}." in text
+    for task, behind in (("multi30k", "10% on Multi30k"), ("zipf-words", "18% on a toy")):
+        ours, theirs = (today[task].rates[name].mean for name in ("nero-polar", "muon"))
+        assert f"{100 * (ours / theirs - 1):.0f}%" == behind.partition(" ")[0]
+        assert behind in text
 
 
 # Rows of the study's table of norms: the task, how its runs were set, and the digits of a score.

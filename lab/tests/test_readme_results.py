@@ -1,6 +1,5 @@
 """The results in the README and the guides are those of the records, rounded once."""
 
-import functools
 import json
 import math
 import re
@@ -9,13 +8,13 @@ from typing import Any
 
 import pandas
 import pytest
-from made_up_runs import best_of, read_results
+from made_up_runs import best_of
 
 from nero.numbers import human_bytes
 from nero_lab.report import paper, transfer
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.protocol import Scored, scored
-from nero_lab.report.runs import Results, read_records
+from nero_lab.report.runs import PROTOCOL_SCALE, Records, Results, collect, read_records
 from nero_lab.report.tables import MODERN_TASK
 from nero_lab.report.verdicts import headline
 from nero_lab.tasks import TASKS
@@ -37,8 +36,13 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, Results]:
-    return read_results(RECORDS)
+def records() -> Records:
+    return read_records(RECORDS, TASKS)
+
+
+@pytest.fixture(scope="module")
+def results(records: Records) -> dict[str, Results]:
+    return collect(records, TASKS)
 
 
 def row(title: str, text: str = README) -> list[str]:
@@ -200,8 +204,8 @@ PROTOCOL = {
 
 
 @pytest.fixture(scope="module")
-def today() -> dict[str, Scored]:
-    found = scored(read_records(RECORDS, TASKS), TASKS)
+def today(records: Records) -> dict[str, Scored]:
+    found = scored(records, TASKS)
     return {task: one for task, several in found.items() for one in several if one.name == "today"}
 
 
@@ -218,29 +222,30 @@ def test_the_study_has_the_scores_of_the_protocol(title: str, today: dict[str, S
     assert row(title, STUDY) == cells
 
 
-@functools.cache
-def mini() -> dict[str, Results]:
-    return read_results(RECORDS, "mini")
+@pytest.fixture(scope="module")
+def mini(records: Records) -> dict[str, Results]:
+    return collect(records, TASKS, PROTOCOL_SCALE)
 
 
-def test_the_study_says_what_twice_the_rate_gains_on_the_toy() -> None:
-    toy = mini()["zipf-words"]
+def test_the_study_says_what_twice_the_rate_gains_on_the_toy(mini: dict[str, Results]) -> None:
+    toy = mini["zipf-words"]
     (score,) = {f"{toy.rate(name, 0.06, '').mean:.2f}" for name in ("nero-rows", "nero-polar")}
     assert f"`lr=0.06` takes `rows` and `polar` to {score}, still behind Muon" in STUDY
     assert float(score) > toy.best(["muon"], "")["muon"].mean
 
 
-def test_the_study_says_what_half_and_twice_the_rate_cost(today: dict[str, Scored]) -> None:
+def test_the_study_says_what_half_and_twice_the_rate_cost(
+    mini: dict[str, Results], today: dict[str, Scored]
+) -> None:
     changes: dict[float, list[float]] = {0.015: [], 0.06: []}
     lost = []
     for task, _ in PROTOCOL.values():
         for name in ("nero-rows", "nero-polar"):
             variant = today[task].comparison.variant or ""
-            default = mini()[task].rate(name, 0.03, variant).badness_by_seed[0]
+            default = mini[task].rate(name, 0.03, variant).badness_by_seed[0]
             for lr, found in changes.items():
-                change = 100 * (
-                    mini()[task].rate(name, lr, variant).badness_by_seed[0] / default - 1
-                )
+                score = mini[task].rate(name, lr, variant).badness_by_seed[0]
+                change = 100 * (score / default - 1)
                 if math.isinf(change):
                     lost.append((name, task, lr))
                 else:

@@ -261,9 +261,9 @@ def test_another_number_of_ranks_is_refused(tmp_path):
     on_ranks(3, load_on_rank, str(tmp_path))
     # DeepSpeed's converter, for checkpoints of any number of ranks, reads only what Adam keeps.
     convert = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
-    folders = ["--input_folder", tmp_path / "one", "--output_folder", tmp_path / "universal"]
-    folders.append("--inject_missing_state")
-    converted = subprocess.run([*convert, *folders], capture_output=True, text=True)
+    options = ["--inject_missing_state", "--input_folder", tmp_path / "one"]
+    options += ["--output_folder", tmp_path / "universal"]
+    converted = subprocess.run([*convert, *options], capture_output=True, text=True)
     assert converted.returncode
     assert "KeyError: 'exp_avg'" in converted.stderr
 

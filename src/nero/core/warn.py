@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -39,3 +39,8 @@ def and_more(items: Sequence[object], num_shown: int = 3, *, separator: str = ",
     num_others = len(items) - num_shown
     others = f" and {num_others:,} more" if num_others > 0 else ""
     return separator.join(map(str, items[:num_shown])) + others
+
+
+def listed(names: Iterable[str], num_shown: int = 3) -> str:
+    """List the first few names as code, and count the others."""
+    return and_more([f"`{name}`" for name in names], num_shown)

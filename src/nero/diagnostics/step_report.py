@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nero.core.warn import and_more
+from nero.core.warn import listed
 
 _MAX_SHOWN = 12
 
@@ -65,11 +65,11 @@ class StepReport:
         if self.bounds_only:
             lines.append(
                 "Not compared with the definition, since earlier gradients are unknown: "
-                + _few(self.bounds_only)
+                + listed(self.bounds_only)
             )
         if self.assumed:
             lines.append(
-                f"Layout taken from the optimizer, since no module states it: {_few(self.assumed)}"
+                f"Layout taken from the optimizer, since no module states it: {listed(self.assumed)}"
             )
         return "\n".join(lines)
 
@@ -94,7 +94,3 @@ def merged(faults: Iterable[StepFault]) -> tuple[StepFault, ...]:
             fault = replace(first, count=count, ranks=ranks)
         found[fault.name, fault.kind] = fault
     return tuple(found.values())
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return and_more([f"`{name}`" for name in names])

@@ -18,7 +18,7 @@ from jax import Array
 from jax.tree_util import GetAttrKey, tree_flatten_with_path
 
 from nero.core.neurons import EMBEDDING, Layout, LayoutError, LayoutWarning, Neurons
-from nero.core.warn import and_more, warn_user
+from nero.core.warn import listed, warn_user
 from nero.jax.flax_layouts import ATTENTION, FlaxLayout, by_name, by_type, embedding
 
 Layouts: TypeAlias = Any
@@ -57,7 +57,7 @@ def named_leaves(params: Any) -> dict[str, Any]:
     flat, _ = tree_flatten_with_path(params)
     leaves = {_path(keys): leaf for keys, leaf in flat}
     if len(leaves) < len(flat):
-        raise ValueError(f"{len(flat)} leaves of params share paths, rename them: {_some(leaves)}")
+        raise ValueError(f"{len(flat)} leaves of params share paths, rename them: {listed(leaves)}")
     return leaves
 
 
@@ -74,7 +74,9 @@ def resolve(params: Any, layouts: Layouts | None) -> dict[str, Neurons]:
                 f"layouts has {layout!r} at `{path}`, which is not a Layout such as nero.layout.BIAS"
             )
         if path not in leaves and not _is_masked(params, path):
-            raise LayoutError(f"layouts has `{path}`, but params has no such leaf: {_some(leaves)}")
+            raise LayoutError(
+                f"layouts has `{path}`, but params has no such leaf: {listed(leaves)}"
+            )
     result = {}
     for path, leaf in leaves.items():
         if path not in given:
@@ -98,7 +100,7 @@ def _warn_of_guesses(guesses: Mapping[str, Layout]) -> None:
     if not guesses:
         return
     (path, layout), *others = guesses.items()
-    more = f"; so were {_some(dict(others))}" if others else ""
+    more = f"; so were {listed(dict(others))}" if others else ""
     kind, condition, instead, or_else = _REMEDIES.get(layout.role, _REMEDIES["other"])
     dims = "" if layout.neuron_dims is None else f" along dims {layout.neuron_dims}"
     warn_user(
@@ -154,10 +156,6 @@ def _path(keys: tuple[Any, ...]) -> str:
     if keys and isinstance(keys[-1], GetAttrKey) and keys[-1].name == "value":
         keys = keys[:-1]  # a box around the array: nnx.Param, nn.Partitioned
     return jax.tree_util.keystr(keys, simple=True, separator="/") or "params"
-
-
-def _some(leaves: Mapping[str, Any]) -> str:
-    return and_more([f"`{path}`" for path in leaves])
 
 
 def _walk_names(params: Any) -> Iterator[tuple[str, FlaxLayout]]:

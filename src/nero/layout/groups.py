@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import nn
 
 from nero.core.neurons import LAYOUT_KEYS, LayoutError, LayoutWarning, layout_from_options
-from nero.core.warn import and_more, warn_user
+from nero.core.warn import listed, warn_user
 from nero.layout.infer import infer_layouts
 from nero.layout.named import NamedLayout
 from nero.layout.outputs import override_roles
@@ -75,7 +75,7 @@ def warn_of_guesses(layouts: Sequence[NamedLayout]) -> None:
         if named.is_guess and (named.layout.neuron_dims is not None or named.is_doubtful)
     ]
     if guessed:
-        names = and_more([f"`{named.name}`" for named in guessed], MAX_NAMES)
+        names = listed((named.name for named in guessed), MAX_NAMES)
         warn_user(
             f"the neurons of {names} are guessed ({guessed[0].reason}); pass a batch as "
             "example=, register_layout the class, or set neuron_dims in overrides",

@@ -231,8 +231,6 @@ def test_a_sharded_model_is_refused_and_left_alone():
     with fake_ranks(2):
         model = fully_shard(InOut())
         for read in (observe, nero.annotate, nero.Nero):
-            arguments = (torch.randn(2, 4),) if read is observe else ()
-            named = {} if arguments else {"example": torch.randn(2, 4)}
             with pytest.raises(ValueError, match=r"^`kernel` is sharded.* pass them as overrides="):
-                read(model, *arguments, **named)
+                read(model, example=torch.randn(2, 4))
         model(torch.randn(2, 4)).sum().backward()

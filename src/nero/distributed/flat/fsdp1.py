@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from nero.core.held import Held, hold_range
 from nero.core.neurons import neurons_from_options
-from nero.core.warn import and_more
+from nero.core.warn import listed
 from nero.distributed.flat.boxes import Piece
 from nero.distributed.flat.holder import FlatRange, Member
 from nero.distributed.flat.plan import Ranges, agree
@@ -147,7 +147,7 @@ def groups_of(model: nn.Module, groups_of_whole: Callable[[nn.Module], list[Grou
     sources = sources_of(model)
     for flat in (source.flat for source in sources.values()):
         if flat._params is None:
-            names = and_more([f"`{name}`" for name in flat._fqns], 1)
+            names = listed(flat._fqns, 1)
             raise RuntimeError(
                 f"FSDP1 has merged {names} into one flat parameter, whatever their roles; "
                 "wrap the model with FullyShardedDataParallel(model, use_orig_params=True), or use FSDP2 "

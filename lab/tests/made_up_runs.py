@@ -8,7 +8,7 @@ from typing import Any
 from nero_lab.engine import records
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.rates import Rate
-from nero_lab.report.runs import Results, collect, read_records
+from nero_lab.report.runs import PROTOCOL_SCALE, Results, collect, read_records
 from nero_lab.report.verdicts import Verdict
 from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
@@ -112,4 +112,4 @@ def best_of(results: Results, optimizer: str) -> Rate:
 def judge(folder: Path, key: str) -> Verdict:
     """Return what the records in a folder say of a claim."""
     claim = next(claim for claim in CLAIMS if claim.key == key)
-    return claim.verdict(read_results(folder))
+    return claim.verdict(read_results(folder), read_results(folder, PROTOCOL_SCALE))

@@ -35,7 +35,7 @@ def test_a_reward_that_is_higher_is_an_advantage(tmp_path: Path) -> None:
 
 def test_claims_have_their_comparisons_in_a_table(tmp_path: Path) -> None:
     write_finals(tmp_path, "cifar-resnet18", FINALS)
-    verdicts = judge(TASKS, read_results(tmp_path))
+    verdicts = judge(TASKS, read_results(tmp_path), {})
     (verdict,) = (v for claim, v in verdicts.items() if claim.key == "best-cifar-resnet18")
     assert in_short(verdict) == "Adam 8.400; Nero 10.50; SGD 21.00"
     table = pairs_table(verdicts)

@@ -328,8 +328,10 @@ def test_collectives_are_those_that_were_counted(title: str) -> None:
     assert row(title)[-1] == f"{plan['costs'][ROWS[title][2]]['num_collectives']:,}"
 
 
-def test_claims_are_counted_as_in_the_report(results: dict[str, Results]) -> None:
-    counted = headline(claim.verdict(results) for claim in CLAIMS).removesuffix(".")
+def test_claims_are_counted_as_in_the_report(
+    results: dict[str, Results], mini: dict[str, Results]
+) -> None:
+    counted = headline(claim.verdict(results, mini) for claim in CLAIMS).removesuffix(".")
     number, outcomes = re.fullmatch(r"Of (\d+) claims: (.*)", counted).groups()  # type: ignore[union-attr]
     papers = sum("not in the paper" not in claim.where for claim in CLAIMS)
     start = f"Of {number} claims ({papers} are the paper's, one is ours), "

@@ -19,6 +19,7 @@ from nero_lab.report import formatting, report_command, write_report
 from nero_lab.report.comments import read_comments
 from nero_lab.report.formatting import NOTHING
 from nero_lab.report.page import SWEEP
+from nero_lab.report.runs import PROTOCOL_SCALE
 from nero_lab.report.tables import final_table, modern_table, summary_table
 from nero_lab.runner.config import RunConfig
 from nero_lab.tasks import TASKS
@@ -150,6 +151,25 @@ def test_summary_marks_the_best_of_each_line(tmp_path: Path) -> None:
     ours = rows.loc[index + 1]
     assert ours.Adam == "**5.500 (5.000 to 6.000, 2 seeds) at lr 0.0001, the only one tried**"
     assert ours.Nero == "2.000 (1.000 to 3.000, 2 seeds) at lr 0.01, the only one tried"
+
+
+def test_summary_has_a_line_per_scale_on_which_the_papers_optimizers_ran(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (1.0, 3.0)})
+    write_finals(tmp_path, "pong", {"nero": (-20.0,)}, scale=PROTOCOL_SCALE)
+    write_finals(tmp_path, "cgan", {"nero": (30.0,)}, scale=PROTOCOL_SCALE)
+    write_finals(tmp_path, "wikitext2", {"muon": (400.0,)})
+    own = read_results(tmp_path, PROTOCOL_SCALE)
+    rows = summary_table(TASKS, read_results(tmp_path), own)
+    rows.task = rows.task.where(rows.task != "").ffill()
+    found = {task: list(lines) for task, lines in rows.groupby("task").source}
+    assert found["pong"] == [
+        "paper",
+        "ours, cpu scale, 1,000 parameters",
+        "ours, mini scale, 1,000 parameters",
+    ]
+    assert found["cgan"][1].startswith("ours, mini scale")
+    assert len(found["cgan"]) == 2
+    assert found["wikitext2"] == ["paper", "ours"]
 
 
 def test_modern_question_compares_defaults_with_tuned_rivals(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from made_up_runs import best_of, judge, read_results, write_finals, write_run
 
 from nero_lab.report import paper
 from nero_lab.report.differences import against
+from nero_lab.report.runs import PROTOCOL_SCALE
 from nero_lab.report.tables import summary_table
 from nero_lab.report.verdicts import MARKS, Finding, headline
 from nero_lab.runner.config import RunConfig
@@ -94,6 +95,28 @@ def test_claim_of_the_best_flips_with_the_numbers(
     rivals = {"sgd": (20.0, 21.0, 21.0), "adam": rival, "lamb": (22.0, 23.0, 23.0)}
     write_finals(tmp_path, "cifar-resnet18", {"nero": nero, **rivals})
     assert judge(tmp_path, "best-cifar-resnet18").outcome == expected
+
+
+@pytest.mark.parametrize(("num_seeds", "expected"), [(1, "held"), (3, "did not hold")])
+def test_protocol_decides_where_larger_runs_have_too_few_seeds(
+    tmp_path: Path, num_seeds: int, expected: str
+) -> None:
+    larger = {"nero": (12.0, 12.1, 12.0), "adam": (10.0, 10.1, 10.0)}
+    larger |= {"sgd": (20.0, 20.1, 20.0), "lamb": (22.0, 22.1, 22.0)}
+    write_finals(tmp_path, "multi30k", {name: all_[:num_seeds] for name, all_ in larger.items()})
+    assert judge(tmp_path, "best-multi30k").outcome == ("doubtful" if num_seeds == 1 else expected)
+    shorter = {**larger, "nero": (5.0, 5.1, 5.0)}
+    write_finals(tmp_path, "multi30k", shorter, scale=PROTOCOL_SCALE)
+    verdict = judge(tmp_path, "best-multi30k")
+    assert verdict.outcome == expected
+    assert verdict.scale == (PROTOCOL_SCALE if num_seeds == 1 else "cpu")
+
+
+def test_protocol_decides_where_larger_runs_test_nothing(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pong", {"nero": (-10.0,)})
+    assert judge(tmp_path, "lamb-pong").outcome == "not tested"
+    write_finals(tmp_path, "pong", {"nero": (-10.0,), "lamb": (-21.0,)}, scale=PROTOCOL_SCALE)
+    assert judge(tmp_path, "lamb-pong").outcome == "likely"
 
 
 def test_claim_is_undecided_without_all_rivals_and_untested_by_smoke(tmp_path: Path) -> None:

@@ -58,10 +58,11 @@ TODAY_TASKS = (
     *("shakespeare", "wikitext2", "multi30k", "zipf-words"),
     *("cifar-vit", "cifar-resnet18", "shakespeare-moe"),
 )
+PLAIN_TASKS = ("cifar-vgg11", "mnist-deep")  # whose networks have no normalization layers
 OF_PAPER = ("nero", "sgd", "adam", "lamb")
 
 _COSINE = ("wikitext2", "multi30k")  # their own schedules have no warm-up, and steps or a triangle
-_CONVOLUTIONAL = ("cifar-resnet18",)  # torch's Muon takes matrices only
+_CONVOLUTIONAL = ("cifar-resnet18", "cifar-vgg11")  # torch's Muon takes matrices only
 _BATCH_NORM = ("cifar-resnet18",)  # schedule-free AdamW refuses it
 # The published rates go with losses summed over words (0.0001) and with 20 epochs; see the tasks.
 _USUAL = {("multi30k", "sgd"): 0.1, ("multi30k", "nero"): 0.01, ("multi30k", "adam"): 0.001}
@@ -114,7 +115,7 @@ def _everybody(task: str) -> tuple[str, ...]:
 
 
 PLAN: tuple[Comparison, ...] = (
-    *(_today(task, *_first(task), key="today") for task in TODAY_TASKS),
+    *(_today(task, *_first(task), key="today") for task in (*TODAY_TASKS, *PLAIN_TASKS)),
     *(
         _of_paper(task, OF_PAPER, key="table-1")
         for task in ("wikitext2", "multi30k", "cifar-vgg11", "cifar-resnet18", "cgan")

@@ -10,7 +10,7 @@ from nero_lab.report.claims import CLAIMS
 from nero_lab.report.comments import read_comments
 from nero_lab.report.comparisons import TRANSFER, pictures
 from nero_lab.report.lab import TASKS, ConfigError, Task
-from nero_lab.report.runs import Records, collect, read_records
+from nero_lab.report.runs import PROTOCOL_SCALE, Records, collect, read_records
 
 __all__ = ["report_command", "write_report"]
 
@@ -71,7 +71,8 @@ def write_report(
             transfer.draw(found, folder / f"{in_files[name]}-rates.png")
         for spent in costs.costs(found):
             costs.draw(spent, found.metric, folder / f"{in_files[name]}-{spent.slug}.png")
-    verdicts = page.judge(tasks, results)
+    own = collect(records, tasks, PROTOCOL_SCALE) if scale is None else {}
+    verdicts = page.judge(tasks, results, own)
     if verdicts:
         overview.draw(verdicts, folder / "verdict.png")
     gaps = heat_map.gaps(results)
@@ -79,7 +80,7 @@ def write_report(
         heat_map.draw(gaps, folder / "rates.png")
     if compared := today.rows(protocol.scored(records, tasks)):
         today.draw(compared, folder / "today.png")
-    pages = page.to_pages(tasks, results, verdicts, comments, records, has_rates=len(gaps) > 0)
+    pages = page.to_pages(tasks, results, own, verdicts, comments, records, has_rates=len(gaps) > 0)
     for stale in {"claims", "method", *map(page.page_of, tasks)} - pages.keys():
         for ending in ("md", "html"):
             (out / f"{stale}.{ending}").unlink(missing_ok=True)

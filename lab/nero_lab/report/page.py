@@ -21,7 +21,7 @@ from nero_lab.report.claims import CLAIMS
 from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
 from nero_lab.report.rates import NERO_LR
-from nero_lab.report.runs import Records, Results
+from nero_lab.report.runs import PROTOCOL_SCALE, Records, Results
 from nero_lab.report.simulation import NUM_TRIALS, error_rates
 from nero_lab.report.style import look
 from nero_lab.report.verdicts import MARKS, Claim, Verdict, headline
@@ -34,16 +34,19 @@ SWEEP = (
 )
 
 
-def judge(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> dict[Claim, Verdict]:
-    """Return the verdict on every claim about one of the tasks."""
+def judge(
+    tasks: Mapping[str, Task], results: Mapping[str, Results], own: Mapping[str, Results]
+) -> dict[Claim, Verdict]:
+    """Return the verdict on every claim about one of the tasks, given the protocol's own results."""
     names = {task.name for task in tasks.values()} - {""}  # tasks without the paper have no name
     asked = {*names, ""} if names & paper.TABLE.keys() else names
-    return {claim: claim.verdict(results) for claim in CLAIMS if claim.task in asked}
+    return {claim: claim.verdict(results, own) for claim in CLAIMS if claim.task in asked}
 
 
 def to_pages(
     tasks: Mapping[str, Task],
     results: Mapping[str, Results],
+    own: Mapping[str, Results],
     verdicts: Mapping[Claim, Verdict],
     comments: Mapping[str, Mapping[str, Any]],
     records: Records,
@@ -56,10 +59,11 @@ def to_pages(
     """
     scored = protocol.scored(records, tasks)
     values = {
-        "summary": tables.summary_table({n: t for n, t in tasks.items() if t.name}, results),
+        "summary": tables.summary_table({n: t for n, t in tasks.items() if t.name}, results, own),
         "hours": tables.hours_table(records),
         "tasks": tasks,
         "results": results,
+        "at_scale": lambda task, scale: (own if scale == PROTOCOL_SCALE else results).get(task),
         "comments": comments,
         "skipped": records.skipped,
         "verdicts": verdicts,
@@ -73,14 +77,14 @@ def to_pages(
     if verdicts:
         pages["claims"] = _filled("claims", values)
     for name, task in tasks.items():
-        own = {
+        values_of_task = {
             "name": name,
             "task": task,
             "found": results.get(name),
             "own_remarks": comments.get(name, {}),
             "compared": scored.get(name, []),
         }
-        pages[page_of(name)] = _filled("task", {**values, **own})
+        pages[page_of(name)] = _filled("task", {**values, **values_of_task})
     home = f"[{TITLE if verdicts else 'Runs of nero-lab'}](report.md)"
     for name in pages.keys() - {"report"}:
         raised = re.sub(r"^##(#*) ", r"#\1 ", pages[name], flags=re.MULTILINE)

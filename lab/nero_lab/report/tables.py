@@ -97,25 +97,40 @@ def _score_cells(rate: Rate, is_default: bool = False) -> dict[str, str]:
     }
 
 
-def summary_table(tasks: Mapping[str, Task], results: Mapping[str, Results]) -> DataFrame:
-    """Return the paper's scores and ours in alternate rows, for every task with published scores."""
+def summary_table(tasks: Mapping[str, Task], *all_results: Mapping[str, Results]) -> DataFrame:
+    """Return the paper's scores and those of each of ours, for every task with published scores."""
     rows = []
     for name in filter(tasks.__contains__, ("mnist-deep", *TABLE)):
-        task, found = tasks[name], results.get(name)
+        task = tasks[name]
         theirs = {other: published_text(task, other, "Table 1") for other in comparisons.OF_PAPER}
         theirs[_best_published(task)] = f"**{theirs[_best_published(task)]}**"
         rows.append({"task": name, "metric": task.metric.label, "source": "paper", **theirs})
-        source, ours = "ours", dict.fromkeys(comparisons.OF_PAPER, "not run")
-        if found:
-            source = f"ours, {found.scale} scale, {num_parameters(found)}"
-            ran = found.best(comparisons.OF_PAPER)
-            best = min((rate.badness for rate in ran.values()), default=None)
-            for optimizer, rate in ran.items():
-                text = formatting.best_in_words(rate)
-                ours[optimizer] = f"**{text}**" if rate.badness == best else text
-        own_label = found.metric.label if found and found.is_tested else ""
-        rows.append({"task": "", "metric": own_label, "source": source, **ours})
+        by_scale = {each[name].scale: each[name] for each in all_results if name in each}
+        rows += list(filter(None, map(_summary_row, by_scale.values()))) or [_NOT_RUN]
     return DataFrame(rows).rename(columns={name: look(name).title for name in comparisons.OF_PAPER})
+
+
+_NOT_RUN = {
+    "task": "",
+    "metric": "",
+    "source": "ours",
+    **dict.fromkeys(comparisons.OF_PAPER, "not run"),
+}
+
+
+def _summary_row(found: Results) -> dict[str, str] | None:
+    """Return our best scores of the paper's optimizers, if any of them ran."""
+    ran = found.best(comparisons.OF_PAPER)
+    if not ran:
+        return None
+    best = min(rate.badness for rate in ran.values())
+    texts = {name: formatting.best_in_words(rate) for name, rate in ran.items()}
+    return {
+        **_NOT_RUN,
+        "metric": found.metric.label if found.is_tested else "",
+        "source": f"ours, {found.scale} scale, {num_parameters(found)}",
+        **{n: f"**{text}**" if ran[n].badness == best else text for n, text in texts.items()},
+    }
 
 
 def published_text(task: Task, optimizer: str, table: str = "") -> str:

@@ -5,12 +5,14 @@ is better than every other, and *did not hold* if another is better. It is *unde
 was inconclusive, a rival did not run, or the leader had more learning rates to choose from.
 With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
 more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
-become *likely* and *doubtful*. Smoke runs are too small to test anything.
+become *likely* and *doubtful*. Smoke runs are too small to test anything. The protocol's runs are short,
+so they decide only where larger runs have too few seeds.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from nero_lab.report.differences import CONFIDENCE, MIN_SEEDS, Comparison, against, shared_seeds
@@ -80,7 +82,16 @@ class Claim:
     test: Callable[[Any], Verdict]
     title: str
 
-    def verdict(self, results: Mapping[str, Results]) -> Verdict:
+    def verdict(
+        self, results: Mapping[str, Results], protocol: Mapping[str, Results] = MappingProxyType({})
+    ) -> Verdict:
+        """Test the claim on ``results`` or, if those have too few seeds, on the protocol's runs."""
+        verdicts = (self._tested_on(results), self._tested_on(protocol))
+        return max(
+            verdicts, key=lambda each: (each.num_seeds >= MIN_SEEDS, each.finding != "not tested")
+        )
+
+    def _tested_on(self, results: Mapping[str, Results]) -> Verdict:
         """Test the claim, unless there are only smoke runs, or none."""
         tested = {name: found for name, found in results.items() if found.scale != "smoke"}
         if not self.task:

@@ -12,6 +12,7 @@ A cell that draws describes its picture for those who cannot see it: ``# %% alt=
 import base64
 import functools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mkdocs.structure.files import File, Files
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+_LINK = re.compile(r"notebooks/(\w+)\.py\)")
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
@@ -39,6 +41,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path, content in files_of_notebook.items():
             files.append(File.generated(config, f"notebooks/{path}", content=content))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Turn links to the scripts into links to their pages.
+
+    Example:
+        >>> on_page_markdown("[first steps](notebooks/first_steps.py)")
+        '[first steps](notebooks/first-steps.md)'
+    """
+    return _LINK.sub(lambda link: f"notebooks/{link[1].replace('_', '-')}.md)", markdown)
 
 
 @functools.cache  # `mkdocs serve` builds again after every change; the notebooks seldom changed

@@ -54,16 +54,16 @@ def test_a_preset_is_held_at_its_default_and_others_at_their_best_without_a_vari
     assert found.loc["steps 600"].tolist() == ["diverged", NOTHING]
 
 
-def test_the_rate_of_polar_goes_with_the_length(tmp_path: Path) -> None:
-    for variant, rates in {None: (0.03, 0.038), "steps-600": (0.03, 0.038)}.items():
+def test_a_single_rate_is_not_called_the_best(tmp_path: Path) -> None:
+    for variant, rates in {None: (0.03, 0.06), "steps-600": (0.03,)}.items():
         for lr in rates:
             config = RunConfig("shakespeare-transfer", "cpu", "nero-polar", lr, variant=variant)
             write_run(tmp_path, config, [2.0])
     results = read_results(tmp_path)["shakespeare-transfer"]
     found = gaps(results)
     held = found[found.is_one]
-    assert dict(zip(held.variant, held.lr, strict=True)) == {"": 0.038, "steps-600": 0.03}
-    assert table(results).columns[1] == "Nero, preset polar at 0.03 to 0.038"
+    assert dict(zip(held.variant, held.num_rates, strict=True)) == {"": 2, "steps-600": 1}
+    assert table(results).iloc[:, 1].tolist() == ["2.000, +0.0%", "2.000, the only one tried"]
 
 
 def test_a_network_on_which_every_rate_diverged_is_not_one_that_was_not_run(tmp_path: Path) -> None:

@@ -73,12 +73,10 @@ def bare_losses():
         ({}, {}, 0.01),
         ({}, {"preset": "rows"}, 0.03),
         ({}, {"preset": "polar"}, 0.03),
-        ({"max_steps": 2000}, {"preset": "polar"}, 0.03 * (600 / 2000) ** (1 / 3)),
-        ({"max_steps": 2000}, {"preset": "rows"}, 0.03),
-        ({"max_steps": 2000}, {"preset": "polar", "num_steps": 600}, 0.03),
+        ({"max_steps": 2000}, {"preset": "polar"}, 0.03),
         ({"max_steps": 2000, "learning_rate": 0.005}, {"preset": "polar"}, 0.005),
         ({"learning_rate": 0.005}, {}, 0.005),
-        ({"learning_rate": 0.005}, {"preset": "polar", "num_steps": None}, 0.005),
+        ({"learning_rate": 0.005}, {"preset": "polar", "lr": None}, 0.005),
         ({"learning_rate": 0.005, "max_steps": 2000}, {"preset": "polar", "lr": 0.02}, 0.02),
     ],
     ids=str,
@@ -91,14 +89,6 @@ def test_a_rate_that_was_chosen_wins_over_the_presets(tmp_path, arguments, optio
     trainer = trainer_of(args, optimizer_cls_and_kwargs=nero_for(args, **options))
     rates = [group["lr"] for group in trainer.create_optimizer().param_groups]
     assert rates == pytest.approx([lr] * len(rates))
-
-
-def test_a_length_beside_a_rate_that_was_chosen_is_heard(tmp_path):
-    args = arguments(tmp_path, learning_rate=0.005)
-    chosen = nero_for(args, preset="polar", num_steps=1000)
-    with pytest.warns(UserWarning, match="num_steps=1000 has no effect: lr is given"):
-        optimizer = trainer_of(args, optimizer_cls_and_kwargs=chosen).create_optimizer()
-    assert optimizer.param_groups[0]["lr"] == 0.005
 
 
 def test_a_rate_of_ones_own_wins_and_draws_none(tmp_path):

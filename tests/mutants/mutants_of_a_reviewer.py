@@ -166,17 +166,9 @@ MUTANTS = [
     Mutant(
         "reviewed-presets-01",
         "src/nero/core/presets.py",
-        '    if lr is not None:\n        return learning_rate("lr", lr)\n',
-        '    if lr:\n        return learning_rate("lr", lr)\n',
+        'return None if lr is None else learning_rate("lr", lr)',
+        'return learning_rate("lr", lr) if lr else None',
         ("tests/optim/test_nero.py", "-k", "rate_of_zero"),
-    ),
-    # num_steps=300, the shortest run that was measured, gives the warning about unmeasured lengths.
-    Mutant(
-        "reviewed-presets-02",
-        "src/nero/core/presets.py",
-        "        return shortest <= num_steps <= longest",
-        "        return shortest < num_steps <= longest",
-        OPTIONS,
     ),
     # With preset=rows or polar the optimizer's constraint= argument is ignored for embeddings, which
     # get norm sqrt(dim), so constraint='initial' changes pretrained embeddings.

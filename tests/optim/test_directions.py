@@ -76,7 +76,7 @@ class TestRegistered:
         nero.register_direction("norms", balanced_norms)
         model = nn.Linear(4, 3)
         row = nero.describe(model, direction="norms").rows[0]
-        assert row.reason.endswith("turns along its norms direction")
+        assert row.reason.endswith("turns against its norms direction")
         saved = Nero(model, direction="norms").state_dict()
         assert saved["param_groups"][0]["direction"] == "norms"
         loaded = Nero(model)

@@ -554,29 +554,9 @@ class TestPresets:
         optimizer = Nero(self.model(), preset="rows", overrides=overrides)
         assert optimizer.param_groups[0]["constraint"] == Sphere(centre=False)
 
-    @pytest.mark.parametrize(
-        ("num_steps", "lr"), [(None, 0.03), (300, 0.0378), (600, 0.03), (3000, 0.01754)]
-    )
-    def test_a_longer_run_has_a_smaller_rate(self, num_steps, lr):
-        optimizer = Nero(self.model(), preset="polar", num_steps=num_steps)
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(lr, rel=1e-3)
-
-    @pytest.mark.parametrize(
-        ("options", "why"),
-        [
-            ({"preset": "rows"}, "preset='rows' has a fixed learning rate; remove it"),
-            ({"preset": "polar", "lr": 0.02}, "lr is given; pass only one of them"),
-        ],
-    )
-    def test_a_length_that_has_no_effect_is_said(self, options, why):
-        with pytest.warns(UserWarning, match=f"num_steps=100 has no effect: {why}$"):
-            optimizer = Nero(self.model(), num_steps=100, **options)
-        assert optimizer.param_groups[0]["lr"] == options.get("lr", 0.03)
-
-    @pytest.mark.parametrize("num_steps", [0, -1, 1.5, "100", math.nan])
-    def test_a_length_is_a_whole_number(self, num_steps):
-        with pytest.raises((TypeError, ValueError), match="num_steps must be a"):
-            Nero(self.model(), preset="rows", num_steps=num_steps)
+    def test_the_length_of_a_run_belongs_to_the_schedule(self):
+        with pytest.raises(TypeError, match=r"'num_steps': pass it to nero\.cosine_schedule"):
+            Nero(self.model(), preset="polar", num_steps=100)
 
     def test_an_embedding_that_is_the_output_layer_too_keeps_norm_one(self):
         model = nn.Sequential(nn.Embedding(10, 16), nn.Linear(16, 10, bias=False))

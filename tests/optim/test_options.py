@@ -14,7 +14,7 @@ from nero import Nero, Sphere, describe
 from nero.core.presets import PRESETS, chosen_names, resolve_options
 from nero.core.spec import Hyper
 
-OPTIONS = ("lr", *Hyper._fields, "num_steps", "weight_decay", "foreach", "fused")
+OPTIONS = ("lr", *Hyper._fields, "weight_decay", "foreach", "fused")
 
 
 def network():
@@ -87,7 +87,7 @@ def test_none_in_a_group_means_not_chosen():
     assert found["chosen"] == ()
 
 
-@pytest.mark.parametrize("bad", [{"num_steps": "x"}, {"num_steps": 0}, {"lr": -1.0}, {"lr": "0.1"}])
+@pytest.mark.parametrize("bad", [{"lr": -1.0}, {"lr": "0.1"}])
 def test_describe_refuses_what_the_optimizer_refuses(bad):
     errors = []
     for call in (Nero, describe):
@@ -232,18 +232,6 @@ def test_a_rate_that_is_too_large_is_said_once():
     with pytest.warns(UserWarning, match="lr=1.5") as caught:
         Nero(network(), lr=1.5)
     assert len(caught) == 1
-
-
-@pytest.mark.parametrize("num_steps", [40, 299, 3001, 1_000_000])
-def test_a_length_that_was_not_measured_is_heard(num_steps):
-    told = f"num_steps={num_steps:,} sets lr to 0.*300 to 3,000 steps"
-    with pytest.warns(UserWarning, match=told):
-        Nero(network(), preset="polar", num_steps=num_steps)
-
-
-@pytest.mark.parametrize("num_steps", [300, 600, 3000])
-def test_a_length_that_was_measured_is_not(num_steps):
-    Nero(network(), preset="polar", num_steps=num_steps)  # warnings are errors here
 
 
 def test_a_tensor_is_followed_as_torchs_optimizers_follow_it():

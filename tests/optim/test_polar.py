@@ -154,7 +154,7 @@ def test_outputs_do_not_follow_the_preset():
     assert directions(Nero(model, preset="polar")) == wanted
     shown = {row.name: row.reason for row in nero.describe(model, preset="polar").rows}
     for name, direction in wanted.items():
-        assert ("turns along its polar direction" in shown[name]) == (direction == "polar")
+        assert ("turns against its polar direction" in shown[name]) == (direction == "polar")
         assert ("an output layer" in shown[name]) == (direction == "gradient")
 
 

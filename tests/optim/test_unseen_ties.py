@@ -49,7 +49,7 @@ def test_an_example_shows_it(output, is_registered):
     assert (tokens.role, tokens.constraint) == ("neuron", "mean 0, norm 1")
     assert tokens.reason.endswith("also the last layer; an output layer")
     # The layer that is registered last is a hidden one then.
-    assert rows["block.2.weight"].reason == "Linear; turns along its polar direction"
+    assert rows["block.2.weight"].reason == "Linear; turns against its polar direction"
     assert rows["positions.weight"].role == "embedding"
     table = dict(model.named_parameters())[tokens.name]
     assert torch.allclose(table.norm(dim=1), torch.ones(50))
@@ -116,7 +116,7 @@ def test_a_second_head_changes_nothing(is_first):
     assert rows["tokens.weight"].constraint == "mean 0, norm 1"
     assert rows["tokens.weight"].reason == "Embedding; also the last layer; an output layer"
     assert rows["value.weight"].reason == "Linear; an output layer"
-    assert rows["block.2.weight"].reason == "Linear; turns along its polar direction"
+    assert rows["block.2.weight"].reason == "Linear; turns against its polar direction"
 
 
 class Calibrated(LanguageModel):

@@ -22,19 +22,19 @@ def gaps(results: Results) -> DataFrame:
     """Return each learning rate's gap to the best of its optimizer in the same variant, in %.
 
     The column ``is_one`` marks the learning rate that is kept for all variants: for Nero's presets, their
-    default for the number of steps, and for any other optimizer, the one that was best without a variant.
+    default, and for any other optimizer, the one that was best without a variant. ``num_rates`` counts the
+    optimizer's learning rates in the variant: with only one, the gap is zero and says nothing.
     """
     rates = results.rates[results.rates.num_seeds > 0]
-    best = rates.groupby("line").badness.transform("min")
-    one = [
-        _one_rate(results, rates, *each)
-        for each in zip(rates.optimizer, rates.variant, strict=True)
-    ]
+    badness = rates.groupby("line").badness
+    best = badness.transform("min")
+    one = {name: _one_rate(rates, name) for name in rates.optimizer.unique()}
     gap = 100 * (rates.badness - best) / best.abs()
     return rates[["variant", "optimizer", "lr"]].assign(
         gap=gap.where(np.isfinite(rates.badness), math.inf),
         score=rates["mean"],
-        is_one=np.isclose(rates.lr, one, rtol=0.03),  # learning rates were run with two digits
+        is_one=rates.lr == rates.optimizer.map(one),
+        num_rates=badness.transform("size"),
     )
 
 
@@ -78,9 +78,9 @@ def draw(results: Results, path: Path) -> None:
     heat_map.draw_panels(tables, path, label=label, worst=WORST, finish=finish)
 
 
-def _one_rate(results: Results, rates: DataFrame, name: str, variant: str) -> float:
+def _one_rate(rates: DataFrame, name: str) -> float:
     if name in _PRESETS:
-        return find_preset(name.removeprefix("nero-")).rate(_num_steps(results, variant))
+        return find_preset(name.removeprefix("nero-")).lr
     plain = rates[(rates.variant == "") & (rates.optimizer == name)]
     return math.nan if plain.empty else float(plain.loc[plain.badness.idxmin(), "lr"])
 
@@ -94,20 +94,14 @@ def _variants(results: Results, shown: DataFrame) -> list[str]:
 def _title(results: Results, variant: str) -> str:
     if variant:
         return variant.replace("-", " ")
-    options, steps = results.task.recipes[results.scale].options, _num_steps(results, "")
+    recipe = results.task.recipes[results.scale]
+    options, steps = recipe.options, recipe.epochs * int(recipe.options["steps_per_epoch"])
     return f"width {options['width']}, layers {options['num_layers']}, steps {steps}"
 
 
-def _num_steps(results: Results, variant: str) -> int:
-    recipe = results.task.recipes[results.scale]
-    epochs: int = results.task.variants.get(variant, {}).get("epochs", recipe.epochs)
-    return epochs * int(recipe.options["steps_per_epoch"])
-
-
 def _column(shown: DataFrame, name: str) -> str:
-    rates = sorted(shown[(shown.optimizer == name) & shown.is_one].lr.unique())
-    held = " to ".join(f"{lr:g}" for lr in sorted({*rates[:1], *rates[-1:]}))
-    return f"{look(name).title} at {held}" if held else look(name).title
+    held = [f" at {lr:g}" for lr in shown[(shown.optimizer == name) & shown.is_one].lr.unique()]
+    return look(name).title + "".join(held)
 
 
 def _cell(own: DataFrame) -> str:
@@ -117,6 +111,8 @@ def _cell(own: DataFrame) -> str:
     (held,) = one.itertuples()
     if math.isinf(held.gap):
         return "diverged"
+    if held.num_rates == 1:
+        return f"{formatting.number(held.score)}, the only one tried"
     best = own.loc[own.gap.idxmin()]
     beside = f" (best at {best.lr:g})" if held.gap > 0 else ""
     return f"{formatting.number(held.score)}, +{held.gap:.1f}%{beside}"

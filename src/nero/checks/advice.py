@@ -40,24 +40,6 @@ def advise_on_lr(groups: Sequence[Mapping[str, Any]], preset: str) -> None:
         )
 
 
-def advise_on_num_steps(preset: str, lr: Any, num_steps: int | None) -> None:
-    """Warn if ``num_steps`` has no effect, or is outside the range on which its rule was measured."""
-    values = find_preset(preset)
-    if num_steps is None:
-        return
-    if lr is not None or values.num_steps is None:
-        fixed = f"preset={preset!r} has a fixed learning rate; remove it"
-        why = "lr is given; pass only one of them" if lr is not None else fixed
-        warn_user(f"num_steps={num_steps} has no effect: {why}")
-    elif not values.is_measured(num_steps):
-        shortest, longest = values.measured_steps or (0, 0)
-        warn_user(
-            f"num_steps={num_steps:,} sets lr to {values.rate(num_steps):.3g}, by a rule measured "
-            f"only on runs of {shortest:,} to {longest:,} steps; check that learning rate on a short "
-            "run, or pass lr="
-        )
-
-
 def advise_on_peak(groups: Sequence[Mapping[str, Any]]) -> None:
     """Warn if a peak is forgotten faster than the momentum of the gradient that caused it."""
     for group in groups:

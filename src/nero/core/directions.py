@@ -17,7 +17,7 @@ _FUNCTIONS: dict[str, MatrixFunction] = {}
 
 
 def register_direction(name: str, function: MatrixFunction) -> None:
-    """Add a direction for neurons to turn along: ``Nero(model, direction=name)``.
+    """Add a direction for neurons to turn against: ``Nero(model, direction=name)``.
 
     The polar direction is registered like this, too. Layers follow the function, output layers included;
     embeddings, biases and gains still follow the gradient. A sharded layer is put together before the
@@ -27,9 +27,10 @@ def register_direction(name: str, function: MatrixFunction) -> None:
     Args:
         name: the value for ``direction``.
         function: gets the gradients of layers, or their momentum buffers, as finite matrices of shape
-            (number of matrices, neurons, fan-in), and returns as many directions. They are divided by the
-            running norm of their own lengths, so a constant factor has no effect. A neuron whose returned
-            row is zero does not move; one whose row is not finite is skipped, and counts in `num_skipped`.
+            (number of matrices, neurons, fan-in), and returns as many directions, which point uphill like
+            gradients. They are divided by the running norm of their own lengths, so a constant factor has
+            no effect. A neuron whose returned row is zero does not move; one whose row is not finite is
+            skipped, and counts in `num_skipped`.
 
     Example:
         >>> def signs(matrices):

@@ -2,7 +2,7 @@ r"""The polar direction: the nearest orthogonal matrix to a layer's gradient.
 
 A layer's gradient is dominated by a few directions shared by many neurons. Its polar factor has the same
 row and column spaces, but all singular values are one: rare directions count as much as common ones.
-Neurons then turn along its rows, as always.
+Neurons then turn against its rows, as always.
 
 Newton-Schulz steps approximate the factor with matrix products only:
 ``X <- a*X + (b*A + c*A^2)*X`` with ``A = X*X^T``. With Muon's coefficients (Jordan et al., 2024), five

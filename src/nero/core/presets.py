@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from nero.core.arguments import whole_number
 from nero.core.neurons import LayoutWarning
 from nero.core.spec import Hyper, learning_rate
 from nero.core.sphere import Sphere
@@ -26,40 +25,15 @@ class Preset(NamedTuple):
     """A smaller learning rate was probably meant for Adam."""
     of_outputs: Mapping[str, Any] = _NOTHING
     """Options for output layers, if they are known."""
-    num_steps: int | None = None
-    """The run length that suits its learning rate best; ``None`` if the length does not matter."""
-    measured_steps: tuple[int, int] | None = None
-    """The shortest and longest runs on which the rule for ``num_steps`` was measured."""
 
     @property
     def lr(self) -> float:
-        """The learning rate without ``num_steps``."""
+        """The learning rate."""
         return float(self.options["lr"])
-
-    def rate(self, num_steps: int | None = None) -> float:
-        """Return the learning rate for a run of this length; it falls with the cube root of the length.
-
-        Example:
-            >>> from nero.core.presets import find_preset
-            >>> find_preset("polar").rate(4800)
-            0.015
-        """
-        if num_steps is None:
-            return self.lr
-        num_steps = whole_number("num_steps", num_steps, smallest=1)
-        scale = 1.0 if self.num_steps is None else (self.num_steps / num_steps) ** (1 / 3)
-        return self.lr * scale
 
     def marks_outputs(self, chosen: Iterable[str]) -> bool:
         """Whether output layers get options of their own, given the options chosen by the user."""
         return not self.of_outputs.keys() <= {*chosen}
-
-    def is_measured(self, num_steps: int) -> bool:
-        """Whether the rule for ``num_steps`` was measured on runs of this length."""
-        if self.measured_steps is None:
-            return True
-        shortest, longest = self.measured_steps
-        return shortest <= num_steps <= longest
 
 
 # A batch uses few rows of a table, so tables forget their peaks faster. Both betas must exceed the
@@ -81,8 +55,6 @@ PRESETS: dict[PresetName, Preset] = {
         _LARGE_EMBEDDINGS,
         slow_lr=6e-4,
         of_outputs={"direction": "gradient", **_TABLE},
-        num_steps=600,
-        measured_steps=(300, 3000),
     ),
 }
 
@@ -148,13 +120,9 @@ def chosen_names(preset: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def read_rate(preset: str, lr: Any, num_steps: Any) -> Any:
-    """Return the learning rate given by ``lr`` or ``num_steps``; ``None`` if neither is given."""
-    defaults = find_preset(preset)
-    by_length = defaults.rate(num_steps)
-    if lr is not None:
-        return learning_rate("lr", lr)
-    return None if num_steps is None or defaults.num_steps is None else by_length
+def read_rate(lr: Any) -> Any:
+    """Read a learning rate; ``None`` leaves it to the preset."""
+    return None if lr is None else learning_rate("lr", lr)
 
 
 def as_text(options: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from nero.core.arguments import kind_of
-from nero.core.presets import find_preset
 from nero.core.warn import warn_user
 from nero.diagnostics import TurningMonitor
 from nero.optim import Nero
@@ -34,9 +33,7 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
     """Return the Trainer's ``optimizer_cls_and_kwargs``.
 
     The learning rate is ``lr`` if given here, else ``args.learning_rate`` if it was set, else the preset's;
-    the default of ``TrainingArguments``, 5e-5, is meant for AdamW and is ignored. For a preset whose
-    learning rate depends on the run length, ``num_steps`` is ``args.max_steps`` if that is set; with
-    ``num_train_epochs`` the length is unknown, so give ``num_steps`` here.
+    the default of ``TrainingArguments``, 5e-5, is meant for AdamW and is ignored.
 
     Args:
         args: the training arguments. Weight decay is not used, since norms are fixed; a value other than 0
@@ -49,9 +46,9 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
         >>> args = TrainingArguments(learning_rate=0.01, use_cpu=True, report_to=[])
         >>> nero_for(args, constraint="initial")[1]
         {'lr': 0.01, 'constraint': 'initial'}
-        >>> args = TrainingArguments(max_steps=2000, use_cpu=True, report_to=[])
-        >>> nero_for(args, preset="polar")[1]
-        {'num_steps': 2000, 'preset': 'polar'}
+        >>> args = TrainingArguments(use_cpu=True, report_to=[])
+        >>> nero_for(args, preset="polar")[1]  # its own learning rate, 0.03
+        {'preset': 'polar'}
     """
     if not isinstance(args, TrainingArguments):
         raise TypeError(f"args must be the Trainer's TrainingArguments, not {kind_of(args)}")
@@ -63,11 +60,8 @@ def nero_for(args: TrainingArguments, **options: Any) -> tuple[Any, dict[str, An
     options = {name: value for name, value in options.items() if value is not None}
     fields = args.__dataclass_fields__  # TRL's arguments have other defaults
     has_rate = args.learning_rate != fields["learning_rate"].default
-    follows_length = find_preset(options.get("preset", "paper")).num_steps is not None
     if "lr" not in options and has_rate:
         return NeroFactory, {"lr": args.learning_rate, **options}
-    if not {"lr", "num_steps"} & options.keys() and follows_length and args.max_steps > 0:
-        return NeroFactory, {"num_steps": args.max_steps, **options}
     return NeroFactory, options
 
 

@@ -18,7 +18,7 @@ from nero.layout.outputs import IS_OUTPUT, without_mark
 from nero.tables import aligned
 
 # Optimizer options with no effect on the description.
-_IGNORED = ("lr", "num_steps", "weight_decay", "foreach", "fused")
+_IGNORED = ("lr", "weight_decay", "foreach", "fused")
 COLUMNS = ("parameter", "shape", "role", "neurons", "fan-in", "constraint", "state", "why")
 
 
@@ -119,7 +119,7 @@ def describe(
         raise TypeError(
             f"describe got an unknown option {name!r}; the options are {', '.join(names)}"
         )
-    read_rate(preset, options.get("lr"), options.get("num_steps"))
+    read_rate(options.get("lr"))
     given = {name: value for name, value in options.items() if name in Hyper._fields}
     given["constraint"] = constraint
     chosen = [name for name, value in given.items() if value is not None]
@@ -146,7 +146,7 @@ def _row(named: NamedLayout, options: Mapping[str, Any]) -> Row:
     elif hyper.constraint.centre != chosen.constraint.centre and not neurons.is_elementwise:
         reason += "; fan-in 2: fixing mean and norm would leave two points, so the mean is free"
     if hyper.direction != "gradient":
-        reason += f"; turns along its {hyper.direction} direction"
+        reason += f"; turns against its {hyper.direction} direction"
     state_bytes = 0
     if param.requires_grad:
         check_real(f"`{named.name}`", param)

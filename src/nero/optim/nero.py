@@ -6,12 +6,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from nero.checks.advice import (
-    advise_on_idle_options,
-    advise_on_lr,
-    advise_on_num_steps,
-    advise_on_peak,
-)
+from nero.checks.advice import advise_on_idle_options, advise_on_lr, advise_on_peak
 from nero.checks.options import warn_no_foreach
 from nero.checks.outputs import warn_maybe_output, warn_without_outputs
 from nero.core.held import is_range
@@ -70,16 +65,13 @@ class Nero(RelativeOptimizer):
         preset: a named set of options. ``"paper"`` is the default. ``"rows"`` suits modern networks:
             momentum 0.9, embeddings of norm sqrt(dim), and lr 0.03. ``"polar"`` adds polar directions in
             hidden layers. Your arguments override the preset; ``None`` means "not chosen" for every option.
-        num_steps: number of training steps. With ``"polar"``, lr is then 0.03 times the cube root of
-            600 / num_steps. That rule was measured on runs of 300 to 3,000 steps; other lengths trigger a
-            warning. Other presets ignore it.
-        momentum: decay rate of the momentum buffer; the paper has none. Neurons turn along the buffer,
+        momentum: decay rate of the momentum buffer; the paper has none. Neurons turn against the buffer,
             looking one step ahead as in Nesterov momentum, and ``norm`` applies to that direction. The
             buffer is as large as the parameter.
         momentum_dtype: dtype of the momentum buffer: ``"float32"`` (float64 for float64 weights) or
             ``"bfloat16"``, which halves it and rounds stochastically, since rounding to nearest loses small
             changes.
-        direction: the direction along which neurons turn. ``"gradient"`` is the gradient or the momentum
+        direction: the direction against which neurons turn. ``"gradient"`` is the gradient or the momentum
             buffer. ``"polar"`` is the polar factor of the whole layer, as in Muon, at the cost of five
             rounds of matrix products. You can also [register your own][nero.register_direction]. Embeddings
             always follow the gradient.
@@ -127,7 +119,6 @@ class Nero(RelativeOptimizer):
         *,
         norm: Norm | None = None,
         preset: PresetName = "paper",
-        num_steps: int | None = None,
         momentum: float | None = None,
         momentum_dtype: MomentumDtype | torch.dtype | None = None,
         direction: str | None = None,
@@ -149,7 +140,7 @@ class Nero(RelativeOptimizer):
         if isinstance(beta, tuple | list):
             raise TypeError(f"beta must be a number, not {beta!r}: {self.rule_type.hints['betas']}")
         given = {
-            "lr": read_rate(preset, lr, num_steps),
+            "lr": read_rate(lr),
             "beta": beta,
             "norm": norm,
             "momentum": momentum,
@@ -163,7 +154,6 @@ class Nero(RelativeOptimizer):
             "stochastic_rounding": stochastic_rounding,
             "seed": seed,
         }
-        advise_on_num_steps(preset, lr, num_steps)
         defaults = {
             **resolve_options(preset, given),
             "preset": preset,

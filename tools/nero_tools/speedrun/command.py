@@ -13,6 +13,8 @@ from nero.core.presets import find_preset
 from nero_tools.arguments import number_between, whole_number
 from nero_tools.speedrun.entry import PRESETS, make_entry, read_baseline
 
+LONGEST_RUN = 3000  # steps of ours with the presets
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``nero speedrun``."""
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lr",
         type=lambda text: number_between(text, 1e-6, 1.0, "an angle from 1e-6 to 1 rad"),
         metavar="RAD",
-        help="the largest angle per step (default: the preset's for a run of this length)",
+        help="the largest angle per step (default: the preset's)",
     )
     parser.add_argument(
         "--output", required=True, type=output_file, metavar="FILE", help="the file to write"
@@ -61,10 +63,8 @@ def run(args: argparse.Namespace) -> None:
         make_entry(text, preset=args.preset, num_steps=num_steps, lr=args.lr), encoding="utf-8"
     )
     print(f"wrote {output}: run it in your clone, with the command in the track's README")
-    preset = find_preset(args.preset)
-    if args.lr is None and not preset.is_measured(num_steps):
-        shortest, longest = preset.measured_steps or (num_steps, num_steps)
+    if args.lr is None and num_steps > LONGEST_RUN:
         print(
-            f"its learning rate, {preset.rate(num_steps):.4g}, follows from a rule measured on runs of "
-            f"{shortest:,} to {longest:,} steps, not of {num_steps:,}; --lr sets another"
+            f"its learning rate, {find_preset(args.preset).lr:g}, was measured on runs of up to "
+            f"{LONGEST_RUN:,} steps, not of {num_steps:,}; --lr sets another"
         )

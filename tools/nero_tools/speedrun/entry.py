@@ -81,7 +81,7 @@ def make_entry(baseline: str, *, preset: str, num_steps: int, lr: float | None =
         baseline: the text of the track's baseline file.
         preset: ``"rows"`` or ``"polar"``.
         num_steps: length of the run.
-        lr: the largest angle; by default the preset's for a run of this length.
+        lr: the largest angle; by default the preset's.
 
     Raises:
         CommandError: if the text doesn't have the baseline's structure.
@@ -97,7 +97,7 @@ def make_entry(baseline: str, *, preset: str, num_steps: int, lr: float | None =
         table_beta=table["beta"],
         output_beta=output["beta"],
         is_polar=hidden["direction"] == "polar",
-        lr=float(f"{find_preset(preset).rate(num_steps):.4g}") if lr is None else lr,
+        lr=find_preset(preset).lr if lr is None else lr,
         momentum=hidden["momentum"],
         beta=hidden["beta"],
     )

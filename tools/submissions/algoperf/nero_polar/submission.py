@@ -49,7 +49,7 @@ def init_optimizer_state(
     rng: spec.RandomState,
 ) -> spec.OptimizerState:
     """Make the optimizer and its schedule, which ends at the workload's step hint."""
-    optimizer = nero.Nero(model_params, preset="polar", num_steps=workload.step_hint)
+    optimizer = nero.Nero(model_params, preset="polar")
     schedule = nero.cosine_schedule(optimizer, num_steps=workload.step_hint)
     return {"optimizer": optimizer, "scheduler": schedule}
 

@@ -36,7 +36,8 @@ def on_page_content(content: str, *, page: Page, files: Files, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the dialog of the search."""
+    """Name the dialog of the search, and size the logo."""
+    output = output.replace('alt="logo">', 'alt="logo" width="24" height="24">')
     return output.replace(
         'data-md-component="search" role="dialog"',
         'data-md-component="search" role="dialog" aria-label="Search"',

@@ -53,16 +53,17 @@ def table(results: Results) -> DataFrame:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Draw one panel per optimizer, with variants as rows and learning rates as columns."""
+    """Draw one panel per optimizer: variants as rows, learning rates as columns if there are several."""
     shown = gaps(results)
     if shown.empty:
         return
     titles = {variant: _title(results, variant) for variant in _variants(results, shown)}
+    compared = shown.assign(gap=shown.gap.where(shown.num_rates > 1))
     tables = {
         name: own.pivot(index="variant", columns="lr", values="gap")
         .reindex(list(titles))
         .rename(titles)
-        for name, own in shown.groupby("optimizer")
+        for name, own in compared.groupby("optimizer")
     }
     held = {*zip(shown.optimizer[shown.is_one], shown.lr[shown.is_one], strict=True)}
 

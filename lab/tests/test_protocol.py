@@ -79,6 +79,13 @@ def test_a_run_far_behind_at_half_time_is_stopped(
     assert too_far_behind(config, [None])(epoch, {"train_accuracy": accuracy}) is None
 
 
+def test_the_runs_of_a_preset_are_never_stopped(tmp_path: Path) -> None:
+    found = wanted(SMALL, "smoke", lambda config: existing_record(config, tmp_path))
+    beside = {item.config.name.rpartition("/")[2]: len(item.beside) for item in found}
+    assert {beside[name] for name in RATES} == {3}
+    assert {beside[name] for name in PRESET} == {0}
+
+
 def test_scores_below_zero_are_not_stopped(tmp_path: Path) -> None:
     config = RunConfig("pong", "smoke")
     write_run(tmp_path, RunConfig("pong", "smoke", lr=0.1), [-3.0, -3.0])

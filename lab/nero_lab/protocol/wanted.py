@@ -31,7 +31,8 @@ def wanted(comparison: Comparison, scale: str, find: Find) -> Iterator[Wanted]:
     for entrant in comparison.entrants:
         tried = list(_tried(comparison, entrant, scale, find))
         configs = tuple(config for config in tried)
-        yield from (Wanted(config, configs) for config in configs)
+        rivals = configs if entrant.default is None else ()  # a preset's runs are never stopped
+        yield from (Wanted(config, rivals) for config in configs)
         chosen.append(chosen_rate(entrant, [(config, find(config)) for config in configs]))
     for seed in range(1, comparison.num_seeds):
         for entrant, lr in zip(comparison.entrants, chosen, strict=True):

@@ -50,7 +50,8 @@ RANKS = ("tests/distributed/ranks.py",)
 
 PARTS = (
     Part("types", ("src", "lab/nero_lab", "tools/nero_tools", "conformance", "examples")),
-    Part("pages", ("docs", "mkdocs.yml", "src", "lab/nero_lab", "lab/report", "tools/nero_tools")),
+    Part("pages", ("docs", "mkdocs.yml", "src", "lab/nero_lab", "lab/report", "lab/PROTOCOL.md",
+                   "tools/nero_tools")),
     Part("notebooks", ("docs/notebooks", "docs/hooks/notebooks.py"), is_weekly=True),
     Part(
         "test-kernels",

@@ -27,8 +27,8 @@ def test_the_package_grows_by_decision_only():
     assert all(num_lines(optim, path.name) <= 300 for path in optim.glob("*.py"))
     assert num_lines(root / "src" / "nero", "*.py") <= 18_980
     assert num_lines(root / "tools" / "nero_tools", "*.py") <= 6_652
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_314
-    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 521
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_343
+    assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 523
 
 
 def num_lines(folder: Path, pattern: str) -> int:

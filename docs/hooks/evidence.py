@@ -10,7 +10,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-_LINK = re.compile(r"\]\((?P<up>(?:\.\./)*)\.\./lab/(?:report/|(?=PROTOCOL\.md))")
+_REPORT = re.compile(r"\]\(((?:\.\./)*)\.\./lab/report/")
+_PROTOCOL = re.compile(r"\]\(((?:\.\./)*)\.\./lab/PROTOCOL\.md")
 LAB = Path(__file__).parents[2] / "lab"
 REPORT, PROTOCOL = LAB / "report", LAB / "PROTOCOL.md"
 
@@ -33,4 +34,4 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         >>> on_page_markdown("[protocol](../lab/PROTOCOL.md)")
         '[protocol](evidence/protocol.md)'
     """
-    return _LINK.sub(r"](\g<up>evidence/", markdown).replace("PROTOCOL.md)", "protocol.md)")
+    return _PROTOCOL.sub(r"](\1evidence/protocol.md", _REPORT.sub(r"](\1evidence/", markdown))

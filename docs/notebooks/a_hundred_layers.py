@@ -124,7 +124,7 @@ assert runs["Nero, default weights"][0][-1] < 1.3
 # Its loss jumps about until the rate has fallen, and the rate was chosen: of 0.02, 0.03 and 0.04, only 0.03
 # comes to 99% here, the others to 70% and 61%. With He initialization, Adam trains too, and faster: depth
 # alone is no reason to choose Nero. The paper's experiment, a hundred layers on MNIST, ended the same way when
-# [we ran it again](../evidence/report.md).
+# [we ran it again](../../lab/report/report.md).
 #
 # To find out whether gradients reach the layers of a network of your own: [is my network
 # training?](../how-to/is-it-training.md)

@@ -97,19 +97,39 @@ def test_claim_of_the_best_flips_with_the_numbers(
     assert judge(tmp_path, "best-cifar-resnet18").outcome == expected
 
 
-@pytest.mark.parametrize(("num_seeds", "expected"), [(1, "held"), (3, "did not hold")])
-def test_protocol_decides_where_larger_runs_have_too_few_seeds(
-    tmp_path: Path, num_seeds: int, expected: str
+BEHIND = {
+    **{"nero": (12.0, 12.1, 12.0), "adam": (10.0, 10.1, 10.0)},
+    **{"sgd": (20.0, 20.1, 20.0), "lamb": (22.0, 22.1, 22.0)},
+}
+AHEAD = BEHIND | {"nero": (5.0, 5.1, 5.0)}
+
+
+@pytest.mark.parametrize(
+    ("larger", "num_seeds", "protocols", "expected", "scale"),
+    [
+        (BEHIND, 3, AHEAD, "did not hold", "cpu"),
+        (BEHIND, 1, BEHIND, "did not hold", PROTOCOL_SCALE),
+        (BEHIND, 1, AHEAD, "undecided", PROTOCOL_SCALE),
+        (AHEAD, 2, AHEAD, "held", PROTOCOL_SCALE),
+        (AHEAD, 2, {name: AHEAD[name] for name in ("nero", "sgd")}, "likely", "cpu"),
+        (AHEAD, 2, {"nero": AHEAD["nero"]}, "likely", "cpu"),
+        ({"nero": AHEAD["nero"]}, 3, AHEAD, "held", PROTOCOL_SCALE),
+    ],
+)
+def test_protocol_decides_where_larger_runs_do_not(
+    tmp_path: Path,
+    larger: Mapping[str, tuple[float, ...]],
+    num_seeds: int,
+    protocols: Mapping[str, tuple[float, ...]],
+    expected: str,
+    scale: str,
 ) -> None:
-    larger = {"nero": (12.0, 12.1, 12.0), "adam": (10.0, 10.1, 10.0)}
-    larger |= {"sgd": (20.0, 20.1, 20.0), "lamb": (22.0, 22.1, 22.0)}
     write_finals(tmp_path, "multi30k", {name: all_[:num_seeds] for name, all_ in larger.items()})
-    assert judge(tmp_path, "best-multi30k").outcome == ("doubtful" if num_seeds == 1 else expected)
-    shorter = {**larger, "nero": (5.0, 5.1, 5.0)}
-    write_finals(tmp_path, "multi30k", shorter, scale=PROTOCOL_SCALE)
+    write_finals(tmp_path, "multi30k", protocols, scale=PROTOCOL_SCALE)
     verdict = judge(tmp_path, "best-multi30k")
-    assert verdict.outcome == expected
-    assert verdict.scale == (PROTOCOL_SCALE if num_seeds == 1 else "cpu")
+    assert (verdict.outcome, verdict.scale) == (expected, scale)
+    contradicts = larger is BEHIND and protocols is AHEAD and num_seeds == 1
+    assert ("At cpu scale, it would be doubtful" in verdict.remark) == contradicts
 
 
 def test_protocol_decides_where_larger_runs_test_nothing(tmp_path: Path) -> None:
@@ -405,12 +425,19 @@ def test_sgd_is_looked_at_where_one_would_use_it(tmp_path: Path) -> None:
         write_run(tmp_path, RunConfig("multi30k", "cpu", "sgd", 0.01, seed), [value])
         lost = RunConfig("multi30k", "cpu", "sgd", 1.0, seed)
         write_run(tmp_path, lost, [], status="diverged", epoch=0.5)
-    assert judge(tmp_path, "sgd-unstable").outcome == "did not hold"
+    assert judge(tmp_path, "sgd-unstable").outcome == "undecided"  # not run at the published rate
     for seed, value in enumerate((40.0, 400.0, 220.0)):  # at the published rate
         write_run(tmp_path, RunConfig("multi30k", "cpu", "sgd", 0.0001, seed), [value])
     judgement = judge(tmp_path, "sgd-unstable")
     assert judgement.outcome == "held"
     assert "SGD at the published lr 0.0001: 220.0 (40.00 to 400.0, 3 seeds)" in judgement.measured
+
+
+def test_sgd_is_stable_if_it_is_at_the_published_rate(tmp_path: Path) -> None:
+    write_finals(tmp_path, "multi30k", {"nero": (11, 12, 12), "adam": (12, 13, 13)})
+    for seed, value in enumerate((30.0, 31.0, 31.0)):
+        write_run(tmp_path, RunConfig("multi30k", "cpu", "sgd", 0.0001, seed), [value])
+    assert judge(tmp_path, "sgd-unstable").outcome == "did not hold"
 
 
 def test_one_seed_cannot_show_that_sgd_is_stable(tmp_path: Path) -> None:

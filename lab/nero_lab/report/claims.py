@@ -7,8 +7,9 @@ from nero_lab.report import comparisons, paper
 from nero_lab.report.comparisons import OF_PAPER
 from nero_lab.report.differences import against, shared_seeds
 from nero_lab.report.formatting import best_in_words, choice, in_words, span
+from nero_lab.report.lab import NUM_RATES
 from nero_lab.report.rates import NERO_LR, Rate
-from nero_lab.report.runs import Results
+from nero_lab.report.runs import PROTOCOL_SCALE, Results
 from nero_lab.report.style import look
 from nero_lab.report.verdicts import (
     Claim,
@@ -239,7 +240,8 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
     for task in filter(results.__contains__, paper.TABLE):
         found = results[task]
         best, default = found.best(["nero"]).get("nero"), found.rate("nero", NERO_LR)
-        if not best or not default or best.num_rates < 2:
+        is_short = found.scale == PROTOCOL_SCALE  # and may have been interrupted
+        if not best or not default or best.num_rates < (NUM_RATES if is_short else 2):
             continue
         rates += [default, best]
         scales.add(found.scale)
@@ -267,7 +269,8 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
 def _sgd_is_unstable(results: Results) -> Verdict:
     """Judge SGD at its best learning rate and at the published one.
 
-    Others do not matter, because every optimizer diverges at some learning rate.
+    Others do not matter, because every optimizer diverges at some learning rate. If the published one was
+    not run, nothing shows that SGD is stable there.
     """
     ran = results.best(OF_PAPER)
     measured = describe(ran, OF_PAPER)
@@ -275,10 +278,13 @@ def _sgd_is_unstable(results: Results) -> Verdict:
     if "sgd" not in ran or not others:
         return Verdict("not tested", measured)
     seen = [ran["sgd"]]
-    for lr in paper.scores(results.task.name, "sgd").lr:
+    published = set(paper.scores(results.task.name, "sgd").lr)
+    was_published = ran["sgd"].lr in published
+    for lr in published:
         rate = results.rate("sgd", lr)
         if rate and lr != ran["sgd"].lr:
             seen.append(rate)
+            was_published = True
             measured += f". SGD at the published lr {lr:g}: {in_words(rate)}"
     is_unstable = any(rate.num_diverged or rate.high > UNSTABLE_RATIO * rate.low for rate in seen)
     # An unstable optimizer's seeds are so far apart that no interval excludes zero, so compare ranges.
@@ -289,7 +295,8 @@ def _sgd_is_unstable(results: Results) -> Verdict:
         finding = "did not hold"
     elif not is_unstable:
         # One seed does not show how much seeds differ.
-        finding = "did not hold" if any(rate.num_seeds > 1 for rate in seen) else "undecided"
+        is_shown = was_published and any(rate.num_seeds > 1 for rate in seen)
+        finding = "did not hold" if is_shown else "undecided"
     elif is_behind and len(ran) == len(OF_PAPER):
         finding = "held"
     pairs = [(other, ran["sgd"]) for other in others]

@@ -21,7 +21,7 @@ from nero_lab.report.claims import CLAIMS
 from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
 from nero_lab.report.rates import NERO_LR
-from nero_lab.report.runs import PROTOCOL_SCALE, Records, Results
+from nero_lab.report.runs import Records, Results
 from nero_lab.report.simulation import NUM_TRIALS, error_rates
 from nero_lab.report.style import look
 from nero_lab.report.verdicts import MARKS, Claim, Verdict, headline
@@ -63,7 +63,10 @@ def to_pages(
         "hours": tables.hours_table(records),
         "tasks": tasks,
         "results": results,
-        "at_scale": lambda task, scale: (own if scale == PROTOCOL_SCALE else results).get(task),
+        "at_scale": lambda task, scale: next(
+            (each[task] for each in (results, own) if task in each and each[task].scale == scale),
+            None,
+        ),
         "comments": comments,
         "skipped": records.skipped,
         "verdicts": verdicts,

@@ -58,7 +58,7 @@ def draw(results: Results, path: Path) -> None:
     if shown.empty:
         return
     titles = {variant: _title(results, variant) for variant in _variants(results, shown)}
-    compared = shown.assign(gap=shown.gap.where(shown.num_rates > 1))
+    compared = shown.assign(gap=shown.gap.where((shown.num_rates > 1) | np.isinf(shown.gap)))
     tables = {
         name: own.pivot(index="variant", columns="lr", values="gap")
         .reindex(list(titles))

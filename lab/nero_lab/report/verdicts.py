@@ -6,7 +6,7 @@ was inconclusive, a rival did not run, or the leader had more learning rates to 
 With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
 more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
 become *likely* and *doubtful*. Smoke runs are too small to test anything. The protocol's runs are short,
-so they decide only where larger runs have too few seeds.
+so they decide only where larger runs have too few seeds or test nothing, and not if they contradict them.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from nero_lab.report.differences import CONFIDENCE, MIN_SEEDS, Comparison, against, shared_seeds
 from nero_lab.report.formatting import NOTHING, best_in_words
 from nero_lab.report.rates import Rate
-from nero_lab.report.runs import Results
+from nero_lab.report.runs import PROTOCOL_SCALE, Results
 from nero_lab.report.style import look
 
 Finding = Literal["held", "did not hold", "undecided", "not shown", "not tested"]
@@ -44,6 +44,7 @@ class Verdict:
     measured: str
     num_seeds: int = 0  # shared by all the scores that were compared
     scale: str = NOTHING
+    remark: str = ""  # what other runs say
     pairs: Sequence[tuple[Rate, Rate]] = ()  # the claim's favourite with each rival
 
     @property
@@ -85,11 +86,31 @@ class Claim:
     def verdict(
         self, results: Mapping[str, Results], protocol: Mapping[str, Results] = MappingProxyType({})
     ) -> Verdict:
-        """Test the claim on ``results`` or, if those have too few seeds, on the protocol's runs."""
-        verdicts = (self._tested_on(results), self._tested_on(protocol))
-        return max(
-            verdicts, key=lambda each: (each.num_seeds >= MIN_SEEDS, each.finding != "not tested")
+        """Test the claim on ``results``, or on the protocol's runs if those know better.
+
+        They do if the others test nothing, or have too few seeds and no more rivals. If the two contradict
+        each other, the claim is undecided.
+        """
+        is_own = {name: found.scale == PROTOCOL_SCALE for name, found in results.items()}
+        larger = self._tested_on(
+            {n: found for n, found in results.items() if not is_own[n] or n not in protocol}
         )
+        own = self._tested_on(protocol)
+        if own.finding == "not tested":
+            return larger
+        if larger.finding == "not tested":
+            return own
+        if larger.num_seeds >= MIN_SEEDS or own.num_seeds < MIN_SEEDS:
+            return larger
+        if len(own.pairs) < len(larger.pairs):
+            return larger
+        if {larger.finding, own.finding} == {"held", "did not hold"}:
+            remark = (
+                f"At {larger.scale} scale, it would be {larger.outcome} ({larger.measured}), so the "
+                "claim is undecided"
+            )
+            return replace(own, finding="undecided", remark=remark)
+        return own
 
     def _tested_on(self, results: Mapping[str, Results]) -> Verdict:
         """Test the claim, unless there are only smoke runs, or none."""

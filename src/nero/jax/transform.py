@@ -123,7 +123,7 @@ def nero(
     options = resolve_options(preset, given)
     if options["direction"] != "gradient":
         raise ValueError(
-            f"preset={preset!r} turns neurons along polar directions, which nero.jax does not support "
+            f"preset={preset!r} turns neurons against polar directions, which nero.jax does not support "
             "yet: use preset='rows'"
         )
     lr = options["lr"]

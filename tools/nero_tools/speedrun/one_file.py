@@ -74,7 +74,7 @@ class Nero(torch.optim.Optimizer):
     the mean size of the initial elements, or times 0.01 if all are zero.
 
     Args:
-        groups: param groups with ``radius``; ``polar=True`` turns rows along the matrix's polar factor.
+        groups: param groups with ``radius``; ``polar=True`` turns rows against the matrix's polar factor.
         lr: the largest angle in radians.
         momentum: decay of the averaged gradient.
         beta: decay of each row's largest gradient norm so far.

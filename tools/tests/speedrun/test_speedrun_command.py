@@ -21,7 +21,7 @@ def test_writes_an_entry_and_says_what_to_do_with_it(tmp_path, capsys):
     assert "train_steps = 3250" in output.read_text()
 
 
-@pytest.mark.parametrize("typed", [["--preset", "rows"], ["--lr", "0.02"], ["--steps", "3000"]])
+@pytest.mark.parametrize("typed", [["--lr", "0.02", "--steps", "3250"], ["--steps", "3000"]])
 def test_says_nothing_of_a_length_that_was_measured_or_has_no_part(typed, tmp_path, capsys):
     output = tmp_path / "entry.py"
     assert main(["speedrun", "--baseline", STAND_IN, *typed, "--output", str(output)]) == 0

@@ -1,7 +1,7 @@
-"""Nero with the preset "polar" for AlgoPerf's self-tuning ruleset: one rule and one schedule.
+"""Nero with the preset "polar" for AlgoPerf's self-tuning ruleset: one learning rate and one schedule.
 
 Which parameters are neurons, embeddings, gains and biases is read from each workload's modules, so nothing
-here knows a workload but the batch sizes. The learning rate follows from the workload's step hint alone.
+here knows a workload but the batch sizes. The schedule ends at the workload's step hint.
 """
 
 from typing import Any

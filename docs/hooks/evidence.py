@@ -10,8 +10,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-_REPORT = re.compile(r"\]\(((?:\.\./)*)\.\./lab/report/")
-_PROTOCOL = re.compile(r"\]\(((?:\.\./)*)\.\./lab/PROTOCOL\.md")
+_LINK = re.compile(r"(\]\((?:\.\./)*)\.\./lab/(report/|PROTOCOL\.md)")
+_PLACES = {"report/": "evidence/", "PROTOCOL.md": "evidence/protocol.md"}
 LAB = Path(__file__).parents[2] / "lab"
 REPORT, PROTOCOL = LAB / "report", LAB / "PROTOCOL.md"
 
@@ -34,4 +34,4 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         >>> on_page_markdown("[protocol](../lab/PROTOCOL.md)")
         '[protocol](evidence/protocol.md)'
     """
-    return _PROTOCOL.sub(r"](\1evidence/protocol.md", _REPORT.sub(r"](\1evidence/", markdown))
+    return _LINK.sub(lambda link: link[1] + _PLACES[link[2]], markdown)

@@ -45,6 +45,16 @@ def results(records: Records) -> dict[str, Results]:
     return collect(records, TASKS)
 
 
+@pytest.fixture(scope="module")
+def mini(records: Records) -> dict[str, Results]:
+    return collect(records, TASKS, PROTOCOL_SCALE)
+
+
+def in_one_line(text: str) -> str:
+    """Return a text as if its lines were not wrapped."""
+    return re.sub(r"\s+", " ", text)
+
+
 def row(title: str, text: str = README) -> list[str]:
     """Return the cells after the first of the row of a table, of the README's by default."""
     (found,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", text, flags=re.MULTILINE)
@@ -212,8 +222,8 @@ PROTOCOL = {
 
 
 @pytest.fixture(scope="module")
-def today(records: Records) -> dict[str, Scored]:
-    found = scored(records, TASKS)
+def today(mini: dict[str, Results]) -> dict[str, Scored]:
+    found = scored(mini)
     return {task: one for task, several in found.items() for one in several if one.name == "today"}
 
 
@@ -228,11 +238,6 @@ def test_the_study_has_the_scores_of_the_protocol(title: str, today: dict[str, S
         assert rate is None or rate.num_seeds == 3
         assert rate is None or "nero" in optimizer or rate.num_rates >= 5
     assert row(title, STUDY) == cells
-
-
-@pytest.fixture(scope="module")
-def mini(records: Records) -> dict[str, Results]:
-    return collect(records, TASKS, PROTOCOL_SCALE)
 
 
 def test_the_study_leaves_out_no_finished_comparison(today: dict[str, Scored]) -> None:
@@ -262,7 +267,7 @@ def test_the_study_counts_the_wins_of_longer_runs(results: dict[str, Results]) -
 def test_the_study_says_what_twice_the_rate_gains_on_the_toy(mini: dict[str, Results]) -> None:
     toy = mini["zipf-words"]
     (score,) = {f"{toy.rate(name, 0.06, '').mean:.2f}" for name in ("nero-rows", "nero-polar")}
-    text = re.sub(r"\s+", " ", STUDY)
+    text = in_one_line(STUDY)
     assert f"`lr=0.06` takes `rows` and `polar` to {score}, still behind Muon" in text
     assert float(score) > toy.best(["muon"], "")["muon"].mean
 
@@ -278,7 +283,7 @@ def test_the_study_says_what_half_and_twice_the_rate_cost(
             for lr, found in changes.items():
                 score = mini[task].rate(name, lr, variant).badness_by_seed[0]
                 found[name, task] = 100 * (score - default) / abs(default)
-    text = re.sub(r"\s+", " ", STUDY)
+    text = in_one_line(STUDY)
     for found in changes.values():
         best, worst = min(found.values()), max(found.values())
         assert f"between {-best:.0f}% better and {worst:.0f}% worse" in text
@@ -304,10 +309,10 @@ def test_the_study_counts_the_wins(today: dict[str, Scored]) -> None:
     numbers = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     beats = f"AdamW on {numbers[wins['nero-polar', 'adamw']]} of {numbers[of['adamw']]}"
     for page in ("README.md", "docs/choose.md", "docs/how-to/presets.md"):
-        text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+        text = in_one_line((ROOT / page).read_text(encoding="utf-8"))
         assert beats in text
         assert f"Muon on {numbers[wins['nero-polar', 'muon']]} of" in text
-    text = re.sub(r"\s+", " ", STUDY)
+    text = in_one_line(STUDY)
     for task, name, behind in (
         ("multi30k", "nero-polar", "Muon is 10% ahead of `polar`"),
         ("multi30k", "nero-rows", "31% ahead of `rows`"),
@@ -321,14 +326,14 @@ def test_the_study_counts_the_wins(today: dict[str, Scored]) -> None:
 
 def test_the_study_says_how_the_papers_schedule_does(mini: dict[str, Results]) -> None:
     found = mini["wikitext2"].best(["sgd", "adam"])
-    text = re.sub(r"\s+", " ", STUDY)
+    text = in_one_line(STUDY)
     assert f"plain SGD reaches a test perplexity of {found['sgd'].mean:.0f}" in text
     assert f"Adam without momentum {found['adam'].mean:.0f}." in text
     assert {rate.num_seeds for rate in found.values()} == {3}
 
 
 def test_the_study_says_what_initial_norms_change(mini: dict[str, Results]) -> None:
-    text = re.sub(r"\s+", " ", STUDY)
+    text = in_one_line(STUDY)
     rows, polar = (
         f"{mini['wikitext2'].rate(f'{name}-initial', 0.03, 'cosine').mean:.0f}"
         for name in ("nero-rows", "nero-polar")
@@ -418,14 +423,14 @@ def test_claims_are_counted_as_in_the_report(
     number, outcomes = re.fullmatch(r"Of (\d+) claims: (.*)", counted).groups()  # type: ignore[union-attr]
     papers = sum("not in the paper" not in claim.where for claim in CLAIMS)
     start = f"Of {number} claims ({papers} are the paper's, one is ours), "
-    said = re.sub(r"\s+", " ", README).partition(start)[2].partition(".")[0]
+    said = in_one_line(README).partition(start)[2].partition(".")[0]
     said = re.sub(r" and (?=\d+ were)", ", ", said)
     assert re.sub(r"looks? |is |are |were ", "", said) == outcomes
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_curves_end_where_the_page_says(page: str, results: dict[str, Results]) -> None:
-    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    text = in_one_line((ROOT / page).read_text(encoding="utf-8"))
     (legend,) = re.findall(r"!\[(Validation loss[^]]*)\]\(\S*loss-curves\.svg\)", text)
     optimizers = {"AdamW": "adamw", "rows": "nero-rows", "Muon": "muon", "polar": "nero-polar"}
     for name, end in re.findall(r"(AdamW|rows|Muon|polar)(?: ends)? at (\d\.\d\d)", legend):
@@ -455,7 +460,7 @@ def test_nero_without_momentum_is_level_with_adamw_after_3_000_steps(
 
 
 def test_the_presets_in_the_guide_are_those_of_the_records(results: dict[str, Results]) -> None:
-    text = re.sub(r"\s+", " ", (ROOT / "docs" / "choose.md").read_text(encoding="utf-8"))
+    text = in_one_line((ROOT / "docs" / "choose.md").read_text(encoding="utf-8"))
     gpt = {
         (name, variant): cell(results[MODERN_TASK], name, lr, variant).partition(" (")[0]
         for name, lr in (("nero-rows", 0.03), ("nero-polar", 0.03), ("adamw", None), ("muon", None))

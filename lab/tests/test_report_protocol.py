@@ -6,9 +6,8 @@ import pytest
 from made_up_runs import read_results, report_text, write_finals, write_run
 
 from nero_lab.report import protocol, today, write_report
-from nero_lab.report.runs import read_records
+from nero_lab.report.runs import PROTOCOL_SCALE
 from nero_lab.runner.config import RunConfig
-from nero_lab.tasks import TASKS
 
 RATES = (3e-4, 1e-3, 3e-3, 6e-3, 1e-2)
 
@@ -31,7 +30,7 @@ def make_up(folder: Path, *, num_seeds: int = 3, muon_status: str = "finished") 
 
 
 def today_of(folder: Path) -> protocol.Scored:
-    (found,) = protocol.scored(read_records(folder, TASKS), TASKS)["shakespeare"]
+    (found,) = protocol.scored(read_results(folder, PROTOCOL_SCALE))["shakespeare"]
     return found
 
 
@@ -59,7 +58,7 @@ def test_sentences_have_the_interval_the_seeds_and_the_rates(tmp_path: Path) -> 
 def test_a_comparison_without_a_rival_is_not_shown(tmp_path: Path) -> None:
     for name in ("nero-rows", "nero-polar"):
         write_run(tmp_path, RunConfig("shakespeare", "mini", name, 0.03), [2.0])
-    assert protocol.scored(read_records(tmp_path, TASKS), TASKS) == {}
+    assert protocol.scored(read_results(tmp_path, PROTOCOL_SCALE)) == {}
 
 
 def test_two_seeds_show_a_tendency(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_its_runs_stand_beside_those_of_another_scale(tmp_path: Path) -> None:
 
 def test_the_picture_has_a_row_for_each_preset(tmp_path: Path) -> None:
     make_up(tmp_path)
-    found = today.rows(protocol.scored(read_records(tmp_path, TASKS), TASKS))
+    found = today.rows(protocol.scored(read_results(tmp_path, PROTOCOL_SCALE)))
     assert [(task, preset.optimizer) for task, preset, _ in found] == [
         ("shakespeare", "nero-polar")
     ]

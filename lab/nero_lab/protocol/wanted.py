@@ -29,8 +29,7 @@ def wanted(comparison: Comparison, scale: str, find: Find) -> Iterator[Wanted]:
     """
     chosen = []
     for entrant in comparison.entrants:
-        tried = list(_tried(comparison, entrant, scale, find))
-        configs = tuple(config for config in tried)
+        configs = tuple(_tried(comparison, entrant, scale, find))
         rivals = configs if entrant.default is None else ()  # a preset's runs are never stopped
         yield from (Wanted(config, rivals) for config in configs)
         chosen.append(chosen_rate(entrant, [(config, find(config)) for config in configs]))

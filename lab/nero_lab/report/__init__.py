@@ -71,16 +71,20 @@ def write_report(
             transfer.draw(found, folder / f"{in_files[name]}-rates.png")
         for spent in costs.costs(found):
             costs.draw(spent, found.metric, folder / f"{in_files[name]}-{spent.slug}.png")
-    own = collect(records, tasks, PROTOCOL_SCALE) if scale is None else {}
+    of_protocol = collect(records, tasks, PROTOCOL_SCALE)
+    own = of_protocol if scale is None else {}
     verdicts = page.judge(tasks, results, own)
     if verdicts:
         overview.draw(verdicts, folder / "verdict.png")
     gaps = heat_map.gaps(results)
     if len(gaps):
         heat_map.draw(gaps, folder / "rates.png")
-    if compared := today.rows(protocol.scored(records, tasks)):
+    scored = protocol.scored(of_protocol)
+    if compared := today.rows(scored):
         today.draw(compared, folder / "today.png")
-    pages = page.to_pages(tasks, results, own, verdicts, comments, records, has_rates=len(gaps) > 0)
+    pages = page.to_pages(
+        tasks, results, own, scored, verdicts, comments, records, has_rates=len(gaps) > 0
+    )
     for stale in {"claims", "method", *map(page.page_of, tasks)} - pages.keys():
         for ending in ("md", "html"):
             (out / f"{stale}.{ending}").unlink(missing_ok=True)

@@ -278,26 +278,23 @@ def _sgd_is_unstable(results: Results) -> Verdict:
     if "sgd" not in ran or not others:
         return Verdict("not tested", measured)
     seen = [ran["sgd"]]
-    published = set(paper.scores(results.task.name, "sgd").lr)
-    was_published = ran["sgd"].lr in published
+    published = paper.scores(results.task.name, "sgd").lr.unique()
     for lr in published:
         rate = results.rate("sgd", lr)
         if rate and lr != ran["sgd"].lr:
             seen.append(rate)
-            was_published = True
             measured += f". SGD at the published lr {lr:g}: {in_words(rate)}"
     is_unstable = any(rate.num_diverged or rate.high > UNSTABLE_RATIO * rate.low for rate in seen)
     # An unstable optimizer's seeds are so far apart that no interval excludes zero, so compare ranges.
     is_ahead = any(ran["sgd"].high < other.low for other in others)
     is_behind = all(ran["sgd"].low > other.high for other in others)
     finding: Finding = "undecided"
-    if is_ahead:
+    was_published = any(rate.lr in published for rate in seen)
+    # One seed does not show how much seeds differ.
+    is_stable = not is_unstable and was_published and any(rate.num_seeds > 1 for rate in seen)
+    if is_ahead or is_stable:
         finding = "did not hold"
-    elif not is_unstable:
-        # One seed does not show how much seeds differ.
-        is_shown = was_published and any(rate.num_seeds > 1 for rate in seen)
-        finding = "did not hold" if is_shown else "undecided"
-    elif is_behind and len(ran) == len(OF_PAPER):
+    elif is_unstable and is_behind and len(ran) == len(OF_PAPER):
         finding = "held"
     pairs = [(other, ran["sgd"]) for other in others]
     return Verdict(finding, measured, shared_seeds([*seen, *others]), pairs=pairs)

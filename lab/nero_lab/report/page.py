@@ -1,7 +1,7 @@
 """The pages in Markdown and HTML, rendered from the templates next to this module."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import markdown
@@ -20,6 +20,7 @@ from nero_lab.report import (
 from nero_lab.report.claims import CLAIMS
 from nero_lab.report.costs import costs
 from nero_lab.report.lab import OPTIMIZERS, Task
+from nero_lab.report.protocol import Scored
 from nero_lab.report.rates import NERO_LR
 from nero_lab.report.runs import Records, Results
 from nero_lab.report.simulation import NUM_TRIALS, error_rates
@@ -47,6 +48,7 @@ def to_pages(
     tasks: Mapping[str, Task],
     results: Mapping[str, Results],
     own: Mapping[str, Results],
+    scored: Mapping[str, Sequence[Scored]],
     verdicts: Mapping[Claim, Verdict],
     comments: Mapping[str, Mapping[str, Any]],
     records: Records,
@@ -57,7 +59,6 @@ def to_pages(
 
     A report on one task is a single page. Otherwise each task has a page, linked from ``report``.
     """
-    scored = protocol.scored(records, tasks)
     values = {
         "summary": tables.summary_table({n: t for n, t in tasks.items() if t.name}, results, own),
         "hours": tables.hours_table(records),

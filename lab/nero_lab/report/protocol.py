@@ -10,9 +10,9 @@ from pandas import DataFrame
 
 from nero_lab.report import formatting
 from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
-from nero_lab.report.lab import PLAN, Comparison, Metric, Task
+from nero_lab.report.lab import PLAN, Comparison, Metric
 from nero_lab.report.rates import Rate
-from nero_lab.report.runs import PROTOCOL_SCALE, Records, Results, collect
+from nero_lab.report.runs import Results
 from nero_lab.report.style import look
 
 _TITLES = {
@@ -72,17 +72,15 @@ class Scored:
         return [(favourite, rival) for favourite in favourites for rival in rivals]
 
 
-def scored(records: Records, tasks: Mapping[str, Task]) -> dict[str, list[Scored]]:
-    """Return the comparisons of the plan that have scores, by task."""
+def scored(results: Mapping[str, Results]) -> dict[str, list[Scored]]:
+    """Return the comparisons of the plan that have scores, by task, from results at their scale."""
     found: dict[str, list[Scored]] = {}
-    if (records.runs.scale == PROTOCOL_SCALE).any():
-        results = collect(records, tasks, PROTOCOL_SCALE)
-        for comparison in PLAN:
-            own = results.get(comparison.task)
-            if own is not None and not comparison.key.startswith(_ALL):
-                one = _scored(comparison, own)
-                if one.rates and one.pairs:
-                    found.setdefault(comparison.task, []).append(one)
+    for comparison in PLAN:
+        own = results.get(comparison.task)
+        if own is not None and not comparison.key.startswith(_ALL):
+            one = _scored(comparison, own)
+            if one.rates and one.pairs:
+                found.setdefault(comparison.task, []).append(one)
     return found
 
 

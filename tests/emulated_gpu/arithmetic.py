@@ -143,18 +143,29 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _bfe(mods: Mods) -> Meaning:
     type_ = type_of(mods)
-    if type_[0] != "u":
-        raise PtxError("bfe of a signed number")
+    num_bits, is_signed = int(type_[1:]), type_[0] == "s"
 
     def compute(x: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-        start, length = (each.astype(np.uint64) & np.uint64(255) for each in (start, length))
-        mask = np.where(
-            length > 63, ~np.uint64(0), (np.uint64(1) << np.minimum(length, 63)) - np.uint64(1)
-        )
-        shifted = np.where(start > 63, 0, x.astype(np.uint64) >> np.minimum(start, 63))
-        return (shifted.astype(np.uint64) & mask).astype(x.dtype)
+        start, length = (each.astype(np.int64) & 255 for each in (start, length))
+        raw = x.view(UINT[num_bits]).astype(np.uint64)
+        num_taken = np.minimum(length, np.maximum(num_bits - start, 0))
+        mask = ~_shifted_left(~np.uint64(0), num_taken)
+        found = _shifted_right(raw, start) & mask
+        if is_signed:  # what is missing has the sign of the field's last bit
+            last = np.minimum(start + length - 1, num_bits - 1)
+            is_negative = (length > 0) & (_shifted_right(raw, np.maximum(last, 0)) & 1 != 0)
+            found = np.where(is_negative, found | ~mask, found)
+        return found.astype(UINT[num_bits]).view(x.dtype)
 
     return (type_, "u32", "u32"), compute
+
+
+def _shifted_right(x: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.where(by > 63, np.uint64(0), x >> np.minimum(by, 63).astype(np.uint64))
+
+
+def _shifted_left(x: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.where(by > 63, np.uint64(0), x << np.minimum(by, 63).astype(np.uint64))
 
 
 def _prmt(mods: Mods) -> Meaning:

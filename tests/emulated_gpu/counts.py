@@ -10,8 +10,9 @@ shape is stepped once, all of its rows usual. Machine code is counted by `nero_t
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -30,9 +31,13 @@ VARIANTS = {
     "float32, momentum": Variant(CPU, torch.float32, stochastic=False, momentum=torch.float32),
     "bfloat16": Variant(CPU, torch.bfloat16, stochastic=True),
 }
-LENGTHS = (16, 27, 32, 48, 64, 128, 256, 512, 768, 777, 1024, 1600, 2048, 3072, 4096, 8192, 16384)
-# Name, shape, and which dims index neurons.
-SHAPES: list[tuple[str, tuple[int, ...], tuple[int, ...] | None]] = [
+LENGTHS = (
+    *(16, 27, 32, 48, 64, 100, 128, 147, 256, 512, 768, 777),
+    *(1024, 1600, 2048, 3072, 4096, 8192, 16384),
+)
+Shape: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...] | None]
+"""Name, shape, and which dims index neurons."""
+SHAPES: list[Shape] = [
     ("elements", (1024,), None),
     *((f"rows of {n}", (max(4096 // n, 2), n), (0,)) for n in LENGTHS),
     ("columns of 64", (64, 64), (1,)),
@@ -43,10 +48,12 @@ SHAPES: list[tuple[str, tuple[int, ...], tuple[int, ...] | None]] = [
 _WEIGHTS = ("weight", "grad", "exp_avg")  # of which every weight has one
 
 
-def counted(name: str, variant: Variant, architecture: int) -> list[dict[str, Any]]:
+def counted(
+    name: str, variant: Variant, architecture: int, shapes: Iterable[Shape] = SHAPES
+) -> list[dict[str, Any]]:
     """Return one row per shape."""
     rows = []
-    for shape_name, shape, dims in SHAPES:
+    for shape_name, shape, dims in shapes:
         update = _Maker(variant)(shape_name, shape, dims).update
         kind = Kind(table_entry(update).integers[INTEGERS.index("kind")])
         with emulated_gpu(architecture, counts_traffic=True) as gpu:

@@ -68,7 +68,7 @@ class Machine:
                 m.put(name, (whole >> whole.dtype.type(i * width)).astype(UINT[width]), which)
         elif isinstance(source, list):  # parts into a register
             width, type_ = bits // len(source), UINT[bits]
-            parts = [m.get(each, f"b{width}", which).astype(type_) for each in source]
+            parts = [_part(m, each, width, which).astype(type_) for each in source]
             whole = parts[0]
             for i, part in enumerate(parts[1:], 1):
                 whole = whole | (part << type_(i * width))
@@ -226,6 +226,18 @@ _REDUCE = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
 }
+
+
+def _part(m: Lanes, source: Any, width: int, which: Which) -> np.ndarray:
+    """Return a part of a register.
+
+    LLVM packs a register that no instruction writes where the result's other part is all that counts, as in
+    an addition of two float32 at once. It becomes NaN, or -1, so that a use of it shows.
+    """
+    if isinstance(source, str) and source.startswith("%r") and source not in m.kernel.written:
+        m.kernel.width(source)  # raises if it is not even declared
+        return np.array([~0]).astype(UINT[width])
+    return m.get(source, f"b{width}", which)
 
 
 def _access(ins: Instruction) -> tuple[str, int, str]:

@@ -38,6 +38,9 @@ EQUIVALENT = {
         "in a tile of one neuron, the mask only chooses which of the threads stores: the neuron exists, "
         "and all threads hold its average"
     ),
+    ("load without a mask", "_address(row, EXP_AVG_NORM, tl.float32) + neuron"): (
+        "a neuron that does not exist has a gradient of size 0, and is not summed again whatever is loaded"
+    ),
 }
 """Why a mutant cannot change a bit, by its kind and by a part of its line in `kernels.py`."""
 
@@ -77,7 +80,7 @@ MUTATORS = (
         "load 4 bytes too far", _is("ld.global.b32"),
         _operand(1, lambda at: Address(at.base, at.offset + 4)),
     ),
-    Mutator("shuffle half as far", _is("shfl"), _operand(2, lambda by: by // 2)),
+    Mutator("shuffle half as far", _is("shfl.sync.bfly"), _operand(2, lambda by: by // 2)),
     Mutator("subtract instead of adding", _is("add.rn.f32"), lambda ins: ins._replace(op="sub")),
     Mutator("add instead of multiplying", _is("mul.rn.f64"), lambda ins: ins._replace(op="add")),
     Mutator(

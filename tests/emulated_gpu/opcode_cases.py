@@ -242,12 +242,25 @@ def _bits() -> list[Case]:
     ]
     bfe = _each(lambda x, start, length: (x >> start) & ((1 << length) - 1), np.uint32)
     found.append(Case("bfe.u32 {0}, {1}, {2}, {3}", np.uint32, [*words, *starts], bfe))
+    words = [np.repeat(each, 12) for each in integers(1, np.int32)]
+    starts = [
+        np.resize(np.array(x, np.uint32), len(words[0]))
+        for x in (np.repeat([0, 3, 23, 31], 3), [0, 1, 12])
+    ]
+    bfe = _each(_signed_field, np.int32)
+    found.append(Case("bfe.s32 {0}, {1}, {2}, {3}", np.int32, [*words, *starts], bfe))
+    words = integers(1, np.uint32)
     pick = np.resize(np.array([0x3210, 0x7654, 0x5410, 0x0123, 0x9BFD], np.uint32), len(words[0]))
     operands = [words[0], words[0][::-1].copy(), pick]
     found.append(
         Case("prmt.b32 {0}, {1}, {2}, {3}", np.uint32, operands, _each(_permuted, np.uint32))
     )
     return found
+
+
+def _signed_field(x: int, start: int, length: int) -> int:
+    found = (x >> start) & ((1 << length) - 1)
+    return found - (1 << length) if length and found >> (length - 1) else found
 
 
 def _permuted(a: int, b: int, how: int) -> int:

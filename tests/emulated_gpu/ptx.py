@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,12 @@ class Kernel:
     """Bits of each register; ``%r*`` stands for all that are declared as ``%r<n>``."""
     tables: dict[str, list[str]] = field(default_factory=dict)
     """The labels that ``brx.idx`` chooses from."""
+
+    @cached_property
+    def written(self) -> set[str]:
+        """The registers that some instruction writes."""
+        first = [ins.operands[0] for ins in self.code if ins.operands]
+        return {name for to in first for name in (to if isinstance(to, list) else [to])}
 
     def width(self, register: str) -> int:
         """Return the number of bits of a register."""

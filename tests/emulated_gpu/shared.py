@@ -11,6 +11,9 @@ _NOBODY, _SEVERAL = -2, -1
 class SharedMemory:
     """Bytes of each program. Between two barriers, a byte that one warp writes is no other warp's.
 
+    With one instruction, several warps may write the same number to one place: Triton lets all threads
+    write that hold a copy.
+
     Args:
         num_programs: each with memory of its own.
         num_threads: of a program.
@@ -67,9 +70,11 @@ class SharedMemory:
             if ((others[where] != _NOBODY) & (others[where] != warp)).any():
                 raise PtxError(f"a race in shared memory: no barrier between {what} and this write")
         self._writer[where] = warp
+        # The last one of several is written, and whoever else wrote finds another's warp.
+        rows, places = where[0], where[1]
+        several = self._writer[where] != warp
+        self._writer[rows[several], places[several]] = _SEVERAL
         self._data[where] = raw
-        if (self._writer[where] != warp).any():
-            raise PtxError("a race in shared memory: two warps write one place")
         if (self._data[where] != raw).any():
             raise PtxError("conflicting stores: threads write different numbers to one place")
         self._is_written[where] = True

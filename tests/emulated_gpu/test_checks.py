@@ -84,8 +84,11 @@ class TestSharedMemory:
     def test_two_writes(self):
         body = "mov.b32 %r1, 0;\n\tmov.b32 %r2, 5;\n\tst.shared.b32 [%r1], %r2;"
         run(kernel(body), np.zeros(1), shared_bytes=4)
-        with pytest.raises(PtxError, match="a race in shared memory: two warps write one place"):
-            run(kernel(body, 1, 64), np.zeros(1), shared_bytes=4)
+        run(kernel(body, 1, 64), np.zeros(1), shared_bytes=4)  # the same number
+        with pytest.raises(
+            PtxError, match="a race in shared memory: no barrier between a write and this read"
+        ):
+            run(kernel(f"{body}\n\tld.shared.b32 %r3, [%r1];", 1, 64), np.zeros(1), shared_bytes=4)
         with pytest.raises(PtxError, match="conflicting stores"):
             run(
                 kernel("mov.b32 %r1, 0;\n\tst.shared.b32 [%r1], %r15;"), np.zeros(1), shared_bytes=4
@@ -143,6 +146,13 @@ class TestRegisters:
     def test_unwritten(self):
         with pytest.raises(PtxError, match="%r7 is read before it is written"):
             run(kernel("add.s32 %r8, %r7, 1;"), np.zeros(1))
+
+    def test_a_part_that_nothing_writes_is_nan(self):
+        array = np.zeros(2, np.float32)
+        run(kernel("mov.b64 %d1, {%r15, %r7};\n\tst.global.b64 [%d16], %d1;", 1, 1), array)
+        np.testing.assert_array_equal(array, [0, np.nan])
+        with pytest.raises(PtxError, match="%r7 is read before it is written"):
+            run(kernel("mov.b64 %d1, {%r15, %r7};\n\tmov.b32 %r7, 1;"), array)
 
     def test_written_by_some_threads_only(self):
         body = "setp.lt.u32 %p1, %r15, 9;\n\t@%p1 mov.b32 %r7, 1;\n\t{} add.s32 %r8, %r7, 1;"

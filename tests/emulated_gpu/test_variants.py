@@ -17,6 +17,7 @@ from nero.backends.triton.cases import Case, twin
 from nero.backends.triton.launch import TritonBackend, Variant
 from nero.backends.triton.selftest import self_test
 from nero.core.precision import working_dtype
+from tests.emulated_gpu.counts import SHAPES, counted
 from tests.emulated_gpu.driver import emulated_gpu
 from tests.emulated_gpu.opcode_cases import CASES
 from tests.emulated_gpu.ptx import read_instruction
@@ -133,6 +134,14 @@ class TestSelfTest:
         assert found.num_cases > 45
         assert num * 20e-9 < 0.1
         assert sum(gpu.launches.values()) == 10
+
+
+def test_short_rows_are_read_once_by_at_most_150_instructions_per_weight():
+    """Each thread computes the coefficients of one neuron, instead of all those of its rows."""
+    shapes = [each for each in SHAPES if each[0] in {f"rows of {n}" for n in (16, 32, 48, 64)}]
+    for row in counted("float32", FLOAT32, 80, shapes):
+        assert row["instructions"] <= 150, row
+        assert row["bytes"] == row["limit"] == 12, row
 
 
 def test_polar():

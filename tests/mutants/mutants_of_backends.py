@@ -383,8 +383,8 @@ MUTANTS = [
     triton(
         "alignment",
         "table",
-        "if kind < Kind.WIDE or is_aligned:",
-        "if True:",
+        "if is_aligned else (Kind.SHORT, Kind.STRIDED)",
+        "if True else (Kind.SHORT, Kind.STRIDED)",
         "test_with_plain_for_every_layout",
     ),
     triton(

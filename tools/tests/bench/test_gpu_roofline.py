@@ -31,7 +31,7 @@ compiles = pytest.mark.skipif(
 
 
 @compiles
-@pytest.mark.parametrize("kind", [Kind.WIDE, Kind.LONG])
+@pytest.mark.parametrize("kind", [Kind.ROWS_1024, Kind.LONG])
 def test_a_row_of_the_record(kind):
     """Registers and counts may change with Triton's version; that nothing is spilled may not."""
     code = compiled_tile(kind, "float32", 80)
@@ -67,11 +67,11 @@ def test_the_command(capsys, tmp_path):
 @compiles
 @pytest.mark.parametrize(("target", "size"), [("gfx90a", 64), ("gfx942", 64), ("gfx1100", 32)])
 def test_a_row_of_the_record_for_amd(target, size):
-    code = compiled_tile(Kind.WIDE, "float32", target)
+    code = compiled_tile(Kind.ROWS_1024, "float32", target)
     (row,) = [
         row
         for row in RECORD["tiles"]
-        if (row["tile"], row["dtype"], row["architecture"]) == ("wide", "float32", target)
+        if (row["tile"], row["dtype"], row["architecture"]) == ("rows_1024", "float32", target)
     ]
     assert row["warp_size"] == warp_size(target) == size
     assert code.num_spills == code.num_spilled == row["spills"] == code.stack_bytes == 0
@@ -97,8 +97,16 @@ def test_loops_of_amd_code_are_whole_and_count_once():
     assert code.loops == (Counts(3, 1, 0, 1, 0, 0, 0, 1),)
 
 
+def test_a_rare_block_behind_the_end_makes_no_loop():
+    """It is entered before the place it goes back to, and never from there."""
+    code = [("s_cbranch_scc1", ".LBB0_2", ()), ("v_add_f64", "", (".LBB0_1",))]
+    code += [("s_endpgm", "", ()), ("v_mul_f64", "", (".LBB0_2",)), ("s_branch", ".LBB0_1", ())]
+    found = machine_code._loops(code, ("s_cbranch", "s_branch"), machine_code._AMD_CLASSES)
+    assert list(found) == []
+
+
 @compiles
-@pytest.mark.parametrize("kind", [Kind.WIDE, Kind.LONG])
+@pytest.mark.parametrize("kind", [Kind.ROWS_1024, Kind.LONG])
 def test_no_weight_costs_float64(kind):
     """Half as many weights per thread need as many float64 instructions: those of coefficients."""
     full, half = (
@@ -116,14 +124,9 @@ def test_nothing_is_spilled_on_any_architecture():
     assert {row["dtype"] for row in rows} == set(DTYPES)
     assert {row["tile"] for row in rows} == {"all", *(kind.name.lower() for kind in Kind)}
     for row in rows:
-        # gfx1100 has 21 in its loops; why has not been looked into.
-        limit = 10 if isinstance(row["architecture"], int) else 21
-        assert row.get("float64_in_loops", 0) <= limit, row
+        assert row.get("float64_in_loops", 0) <= 10, row
         if row["tile"] == "all":  # what is launched
-            # With Triton 3.9, ptxas puts one or two registers aside on these.
-            is_tight = row["architecture"] in (86, 89)
-            assert row["spills"] <= (4 if is_tight else 0), row
-            assert row["stack_bytes"] <= (8 if is_tight else 0), row
+            assert row["spills"] == row["stack_bytes"] == 0, row
     spilled = (row for row in rows if row["spills"] and row["tile"] != "all")
     alone = {(row["architecture"], row["dtype"], row["tile"]) for row in spilled}
     # Compiled by itself, this tile is given 72 registers, and puts one of them aside for a while.

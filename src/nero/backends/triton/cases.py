@@ -155,7 +155,9 @@ def _awkward_tiles(make: _Maker) -> Iterator[Case]:
     long, strided = TILES[Kind.LONG][1], TILES[Kind.STRIDED][1]
     fan_ins = {
         "rows of 3": (3, 3),
-        "rows of 136": (136, 136),
+        "rows of 16": (16, 16),
+        "rows of 48": (48, 48),
+        "rows of 144": (144, 144),
         "wide rows": (272, 272),
         "rows of several blocks": (long + 16, 2 * long - 16),
         "columns": (40, 40),
@@ -172,20 +174,28 @@ def _awkward_tiles(make: _Maker) -> Iterator[Case]:
         grad.select(dim, 1)[-1] = math.nan  # in the last block
         average[2] = -0.0  # has missed steps
         weight.select(dim, 3).zero_()
-        # The step nearly cancels the weights: they are nearly parallel to the step, and as long.
-        parallel, beta = grad.select(dim, 4), case.update.hyper.beta
-        weight.select(dim, 4).mul_(0.03).add_(parallel, alpha=0.3)
-        average[4] = math.sqrt(1 - beta * beta) * parallel.float().norm()
-        if "exp_avg" in state:
-            state["exp_avg"].select(dim, 4).copy_(parallel)
+        _nearly_cancel(case.update, dim, 4)
         yield case
 
-        case = make(f"awkward {name} with options", second, (dim,), constraint=Sphere("initial"))
+        case = make(f"{name} with options", second, (dim,), lr=1.0, constraint=Sphere("initial"))
         case.update.grad.select(dim, 0).mul_(_TINY)
         case.update.grad.select(dim, 1)[-1] = math.nan
         # No layout gives neurons this penalty, but the kernel has it.
-        hyper = case.update.hyper._replace(gain_penalty=0.5)
-        yield case._replace(update=case.update._replace(hyper=hyper))
+        update = case.update._replace(hyper=case.update.hyper._replace(gain_penalty=0.5))
+        _nearly_cancel(update, dim, 2)
+        yield case._replace(update=update)
+
+
+def _nearly_cancel(update: Update, dim: int, i: int) -> None:
+    """Make a neuron nearly parallel to its step, and as long."""
+    weight, grad = update.weight.select(dim, i), update.grad.select(dim, i)
+    hyper, parallel = update.hyper, grad.clone()
+    weight.mul_(0.03).add_(parallel, alpha=0.3)
+    grad.sub_(hyper.gain_penalty * (weight - 1))
+    average = math.sqrt(1 - hyper.beta**2) * parallel.float().norm()
+    update.state["exp_avg_norm"].select(dim, i).fill_(average)
+    if "exp_avg" in update.state:
+        update.state["exp_avg"].select(dim, i).copy_(parallel)
 
 
 def _propagated(make: _Maker) -> Case:
@@ -236,6 +246,8 @@ def _tiles(make: _Maker) -> list[Case]:
     wide, long = 16 * 17, TILES[Kind.LONG][1] + 16
     made = [
         _elements(make),
+        make("rows of 32", (34, 32), (0,)),
+        make("rows of 64", (17, 64), (0,)),
         make("rows of 100", (3, 100), (0,)),
         make("wide rows", (1, wide), (0,)),
         make("rows of several blocks", (1, long), (0,)),

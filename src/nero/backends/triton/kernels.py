@@ -52,18 +52,15 @@ BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penal
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE, PEAK = tl.constexpr(_PROPAGATE), tl.constexpr(_PEAK)
 WHOLE, SUMS, ROWS = (tl.constexpr(int(phase)) for phase in Phase)
-ELEMENTS, SHORT, MIDDLE, WIDE, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
-NUM_ELEMENTS, NUM_SHORT, NUM_MIDDLE, NUM_WIDE, NUM_LONG, NUM_COLUMNS, NUM_STRIDED = (
-    tl.constexpr(TILES[kind][0]) for kind in Kind
-)
-_, SHORT_BLOCK, MIDDLE_BLOCK, WIDE_BLOCK, LONG_BLOCK, COLUMN_BLOCK, STRIDED_BLOCK = (
-    tl.constexpr(TILES[kind][1]) for kind in Kind
-)
+ELEMENTS, _, FIRST_ALIGNED, *_, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
+NUM_ELEMENTS, NUM_KINDS = tl.constexpr(TILES[Kind.ELEMENTS][0]), tl.constexpr(len(Kind))
+NEURONS_OF = tl.constexpr(tuple(TILES[kind][0] for kind in Kind))
+BLOCK_OF = tl.constexpr(tuple(TILES[kind][1] for kind in Kind))
 # The float64 thresholds of turn_neurons.
 FREE_THRESHOLD, THRESHOLD = tl.constexpr(64 * 2.0**-52), tl.constexpr(2.0**-26)
 # Float32 sums are accurate enough within this range, if at most half of the terms cancels.
 SMALLEST_SUM, LARGEST_SUM = tl.constexpr(1e-20), tl.constexpr(1e30)
-# The block for rows that are summed again, which must not increase register use.
+# Weights of a block when neurons are summed again, which must not increase register use.
 EXACT_BLOCK = tl.constexpr(128)
 INCREMENT, FIRST_MULTIPLIER, SECOND_MULTIPLIER = map(tl.constexpr, (_INCREMENT, *_MULTIPLIERS))
 # Averages below the smallest normal number count as zero.
@@ -123,36 +120,12 @@ def step_kernel(
     kind = tl.load(row + KIND)
     if kind == ELEMENTS:
         _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, AVERAGE)
-    elif kind == SHORT:
-        _neurons(
-            row, number, factor, seed, tile, SHORT, NUM_SHORT, SHORT_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
-    elif kind == MIDDLE:
-        _neurons(
-            row, number, factor, seed, tile, MIDDLE, NUM_MIDDLE, MIDDLE_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
-    elif kind == WIDE:
-        _neurons(
-            row, number, factor, seed, tile, WIDE, NUM_WIDE, WIDE_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
-    elif kind == LONG:
-        _neurons(
-            row, number, factor, seed, tile, LONG, NUM_LONG, LONG_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
-    elif kind == COLUMNS:
-        _neurons(
-            row, number, factor, seed, tile, COLUMNS, NUM_COLUMNS, COLUMN_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
-    elif kind == STRIDED:
-        _neurons(
-            row, number, factor, seed, tile, STRIDED, NUM_STRIDED, STRIDED_BLOCK,
-            DTYPE, STOCHASTIC, AVERAGE, PHASE,
-        )  # fmt: skip
+    for WALK in tl.static_range(1, NUM_KINDS):
+        if kind == WALK:
+            _neurons(
+                row, number, factor, seed, tile, WALK, NEURONS_OF[WALK], BLOCK_OF[WALK],
+                DTYPE, STOCHASTIC, AVERAGE, PHASE,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -165,10 +138,11 @@ def _neurons(
     # Without EXACT, sums are never recomputed, even if inaccurate; nearly all neurons take this path.
     WORK: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     SUM: tl.constexpr = tl.float64 if PHASE == SUMS else WORK
-    PIECE: tl.constexpr = BLOCK if BLOCK < EXACT_BLOCK else EXACT_BLOCK
+    PIECE: tl.constexpr = EXACT_BLOCK // NEURONS if EXACT_BLOCK // NEURONS < BLOCK else BLOCK
     IS_ROWS: tl.constexpr = WALK <= LONG
     LOOPS: tl.constexpr = WALK >= LONG  # for other kinds, a neuron fits into a block
-    ALIGNED: tl.constexpr = WIDE <= WALK and WALK <= LONG
+    ALIGNED: tl.constexpr = FIRST_ALIGNED <= WALK and WALK <= LONG
+    SPREAD: tl.constexpr = IS_ROWS and NEURONS > 1 and PHASE == WHOLE
     weights, grads = _address(row, WEIGHT, DTYPE), _address(row, GRAD, DTYPE)
     averages, mu = _averages(row, WORK, AVERAGE), tl.load(number + MOMENTUM)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
@@ -209,17 +183,17 @@ def _neurons(
                 gg_more, wg_more, sg_more, sw_more, ww_more = _sums(w_more.to(SUM), d_more.to(SUM))
                 gg, wg, sg = gg + gg_more, wg + wg_more, sg + sg_more
                 sw, ww, size = sw + sw_more, ww + ww_more, size + tl.sum(tl.abs(d_more), 1)
+        if SPREAD:
+            gg, wg, sg = _spread(gg), _spread(wg), _spread(sg)
+            sw, ww, size = _spread(sw), _spread(ww), _spread(size)
         if EXACT and SUM != tl.float64:
             is_rough = _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww)
             is_rough = is_rough & (size != 0)
             if tl.max(is_rough.to(tl.int32), 0) != 0:
                 # Keep the sums of the others, since a neuron's result must not depend on its neighbours.
-                gg, wg, sg = (
-                    tl.where(is_rough, 0.0, gg),
-                    tl.where(is_rough, 0.0, wg),
-                    tl.where(is_rough, 0.0, sg),
-                )
-                sw, ww = tl.where(is_rough, 0.0, sw), tl.where(is_rough, 0.0, ww)
+                gg, wg = tl.where(is_rough, 0.0, gg), tl.where(is_rough, 0.0, wg)
+                sg, sw = tl.where(is_rough, 0.0, sg), tl.where(is_rough, 0.0, sw)
+                ww = tl.where(is_rough, 0.0, ww)
                 for i in range(0, fan_in, PIECE):
                     more, exists = _block(
                         i, start, is_rough, fan_in, fan_inner, fan_stride, WALK, PIECE
@@ -239,8 +213,14 @@ def _neurons(
             p, q, r, moves, written = _turn(
                 row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK
             )
+            if SPREAD:
+                p, q, r = _spread(p), _spread(q), _spread(r)
+                moves = _spread(moves.to(tl.int32)) != 0
+                written = _spread(written.to(tl.int32)) != 0
 
     if PHASE != SUMS:
+        p, q, r = p[:, None], q[:, None], r[:, None]
+        moves, written = moves[:, None], written[:, None]
         _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
         _write_average(averages, g, m, offset, mask & written, mu, seed, AVERAGE)
         if LOOPS:
@@ -312,6 +292,13 @@ def _sums(w, g):
 
 
 @triton.jit
+def _spread(x):
+    # One entry per thread: as a sum leaves them, all threads that hold a part of a row have its entry,
+    # and repeat what is computed from it. The compiler doesn't undo a gather.
+    return tl.gather(x, tl.arange(0, x.shape[0]), 0)
+
+
+@triton.jit
 def _is_rough(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww):
     # Whether float32 was too rough for the sums, from the first part of turn_neurons, in float32.
     gg, wg, sg, sw, ww = (
@@ -375,7 +362,7 @@ def _turn(row, number, factor, neuron, is_neuron, gg, wg, sg, sw, ww, WORK: tl.c
     written = _finish(row, factor, neuron, is_neuron, is_finite, average, is_behind, old, WORK)
     # `!= 0` holds for NaN, which must count as a gradient.
     moves = (gg != 0) & (usual | grad_has_direction) & written
-    return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
+    return p, q, r, moves, written
 
 
 @triton.jit
@@ -401,14 +388,11 @@ def _store_sums(row, neuron, mask, gg, wg, sg, sw, ww):
 def _given_turn(row, neuron, mask, WORK: tl.constexpr):
     # The result of `_turn`, computed from the sums of all ranks.
     turns, total = _address(row, TURNS, WORK) + neuron, tl.load(row + NUM_NEURONS)
-    p, q, r = (
-        tl.load(turns, mask, 0.0),
-        tl.load(turns + total, mask, 0.0),
-        tl.load(turns + 2 * total, mask, 0.0),
-    )
+    p, q = tl.load(turns, mask, 0.0), tl.load(turns + total, mask, 0.0)
+    r = tl.load(turns + 2 * total, mask, 0.0)
     moves = tl.load(_address(row, MOVES, tl.int8) + neuron, mask, 0) != 0
     written = tl.load(_address(row, WRITTEN, tl.int8) + neuron, mask, 0) != 0
-    return p[:, None], q[:, None], r[:, None], moves[:, None], written[:, None]
+    return p, q, r, moves, written
 
 
 @triton.jit

@@ -19,14 +19,16 @@ class Kind(IntEnum):
 
     ELEMENTS = 0
     SHORT = 1
-    """Rows that fit into a block, as do the next two kinds."""
-    MIDDLE = 2
-    WIDE = 3
-    """Aligned rows, for 128-bit loads; LONG rows are aligned too."""
-    LONG = 4
-    """Rows that may need several blocks."""
-    COLUMNS = 5
-    STRIDED = 6
+    """Short rows at any address."""
+    ROWS_32 = 2
+    """Aligned rows that fit into a block, for 128-bit loads, as the next three kinds."""
+    ROWS_64 = 3
+    ROWS_256 = 4
+    ROWS_1024 = 5
+    LONG = 6
+    """Aligned rows that may need several blocks."""
+    COLUMNS = 7
+    STRIDED = 8
     """Neurons in several pieces, and rows that are neither short nor aligned."""
 
 
@@ -42,9 +44,11 @@ class Phase(IntEnum):
 
 TILES = {
     Kind.ELEMENTS: (256, 1),
-    Kind.SHORT: (4, 32),
-    Kind.MIDDLE: (1, 256),
-    Kind.WIDE: (1, 1024),
+    Kind.SHORT: (8, 32),
+    Kind.ROWS_32: (32, 32),
+    Kind.ROWS_64: (16, 64),
+    Kind.ROWS_256: (4, 256),
+    Kind.ROWS_1024: (1, 1024),
     Kind.LONG: (1, 1024),
     Kind.COLUMNS: (32, 16),
     Kind.STRIDED: (1, 512),
@@ -55,7 +59,7 @@ For programs of two warps: every warp computes the coefficients, so more warps w
 arithmetic. No branch of the kernel should need many more registers than the others, since all get the
 largest number, which limits how many programs a GPU runs at a time.
 """
-
+_ALIGNED_ROWS = (Kind.ROWS_32, Kind.ROWS_64, Kind.ROWS_256, Kind.ROWS_1024)
 
 INTEGERS: tuple[str, ...] = (
     *("weight", "grad", *STATE),  # addresses; 0 for absent state
@@ -159,7 +163,7 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
         >>> from nero.backends.geometry import geometry
         >>> rows, columns = geometry((10, 784), (784, 1), (1,)), geometry((10, 784), (784, 1), (0,))
         >>> walk_of(rows, is_elements=False)
-        Walk(kind=<Kind.WIDE: 3>, outer=1, inner=10, outer_stride=0, inner_stride=784)
+        Walk(kind=<Kind.ROWS_1024: 5>, outer=1, inner=10, outer_stride=0, inner_stride=784)
         >>> walk_of(columns, is_elements=False).num_tiles  # of 32 columns
         25
     """
@@ -172,9 +176,9 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
     if g.is_rows:
         # The kernel also promises the compiler multiples of 16 elements.
         is_aligned = is_aligned and fan_in % 16 == 0 and g.outer_stride % 16 == 0
-        fits = (kind for kind in (Kind.SHORT, Kind.MIDDLE, Kind.WIDE) if fan_in <= TILES[kind][1])
-        kind = next(fits, Kind.LONG)
-        if kind < Kind.WIDE or is_aligned:
+        kinds = (*_ALIGNED_ROWS, Kind.LONG) if is_aligned else (Kind.SHORT, Kind.STRIDED)
+        kind = next((each for each in kinds if fan_in <= TILES[each][1]), kinds[-1])
+        if kind != Kind.STRIDED:
             return Walk(kind, 1, g.outer, 0, g.outer_stride)
     kind = Kind.COLUMNS if g.fan_inner == 1 and g.inner_stride == 1 else Kind.STRIDED
     return Walk(kind, g.outer, g.inner, g.outer_stride, g.inner_stride)

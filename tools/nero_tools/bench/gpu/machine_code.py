@@ -216,7 +216,7 @@ def read_code(compiled: Any) -> MachineCode:
         stack_bytes=int(found[2]),
         shared_bytes=compiled.metadata.shared,
         counts=_count([name for name, _, _ in code], _CLASSES),
-        loops=tuple(_loops(code, "BRA", _CLASSES)),
+        loops=tuple(_loops(code, ("BRA",), _CLASSES)),
     )
 
 
@@ -234,7 +234,7 @@ def _read_amd(text: str, shared_bytes: int) -> MachineCode:
         stack_bytes=told["private_segment_fixed_size"],
         shared_bytes=shared_bytes,
         counts=_count([name for name, _, _ in code], _AMD_CLASSES),
-        loops=tuple(_loops(code, "s_cbranch", _AMD_CLASSES)),
+        loops=tuple(_loops(code, ("s_cbranch", "s_branch"), _AMD_CLASSES)),
         scalar_registers=told["sgpr_count"],
         num_spilled=told["vgpr_spill_count"] + told["sgpr_spill_count"],
     )
@@ -256,21 +256,43 @@ def _instructions(
             labels = []
 
 
-def _loops(code: _Code, branch: str, classes: Mapping[str, str]) -> Iterator[Counts]:
+def _loops(code: _Code, branches: tuple[str, ...], classes: Mapping[str, str]) -> Iterator[Counts]:
     """Yield the body of every outermost loop: from a label to the last branch that goes back to it.
 
-    LLVM moves rare blocks behind others, so a branch may also go back inside of a loop's body.
+    LLVM moves rare blocks behind others, so a branch may also go back inside of a loop's body, or where it
+    doesn't come from.
     """
     places = {label: i for i, (_, _, labels) in enumerate(code) for label in labels}
-    bodies = []
+    targets = {}
     for i, (name, operands, _) in enumerate(code):
         target = re.search(r"\.L\w+", operands)
-        if name.startswith(branch) and target and places.get(target[0], i) < i:
-            bodies.append((places[target[0]], i))
+        if name.startswith(branches) and target and target[0] in places:
+            targets[i] = places[target[0]]
+    bodies = [
+        (target, i)
+        for i, target in targets.items()
+        if target < i in _reached(code, targets, target)
+    ]
     for first, last in bodies:
         others = [each for each in bodies if each != (first, last)]
         if not any(start <= first and last <= end for start, end in others):
             yield _count([each for each, _, _ in code[first : last + 1]], classes)
+
+
+def _reached(code: _Code, targets: Mapping[int, int], start: int) -> set[int]:
+    """Return the instructions that may be executed after one."""
+    reached: set[int] = set()
+    todo = [start]
+    while todo:
+        i = todo.pop()
+        while i < len(code) and i not in reached:
+            reached.add(i)
+            if i in targets:
+                todo.append(targets[i])
+            if code[i][0] in ("s_branch", "s_endpgm"):
+                break
+            i += 1
+    return reached
 
 
 def _count(names: list[str], classes: Mapping[str, str]) -> Counts:

@@ -15,9 +15,9 @@ PREDICTED_MS = {
     "RTX 4090": {"float32": 1.493, "bfloat16": 1.339},
     "RTX 5090": {"float32": 1.057, "bfloat16": 1.057},
     "L4": {"float32": 4.994, "bfloat16": 3.632},
-    "MI250X": {"float32": 1.039, "bfloat16": 0.667},
-    "MI300X": {"float32": 0.292, "bfloat16": 0.207},
-    "RX 7900 XTX": {"float32": 1.568, "bfloat16": 0.910},
+    "MI250X": {"float32": 1.039, "bfloat16": 0.675},
+    "MI300X": {"float32": 0.292, "bfloat16": 0.210},
+    "RX 7900 XTX": {"float32": 1.568, "bfloat16": 0.903},
 }
 
 

@@ -268,11 +268,8 @@ def _loops(code: _Code, branches: tuple[str, ...], classes: Mapping[str, str]) -
         target = re.search(r"\.L\w+", operands)
         if name.startswith(branches) and target and target[0] in places:
             targets[i] = places[target[0]]
-    bodies = [
-        (target, i)
-        for i, target in targets.items()
-        if target < i in _reached(code, targets, target)
-    ]
+    back = [(target, i) for i, target in targets.items() if target < i]
+    bodies = [(first, last) for first, last in back if last in _reached(code, targets, first)]
     for first, last in bodies:
         others = [each for each in bodies if each != (first, last)]
         if not any(start <= first and last <= end for start, end in others):
@@ -284,14 +281,10 @@ def _reached(code: _Code, targets: Mapping[int, int], start: int) -> set[int]:
     reached: set[int] = set()
     todo = [start]
     while todo:
-        i = todo.pop()
-        while i < len(code) and i not in reached:
+        if (i := todo.pop()) < len(code) and i not in reached:
             reached.add(i)
-            if i in targets:
-                todo.append(targets[i])
-            if code[i][0] in ("s_branch", "s_endpgm"):
-                break
-            i += 1
+            todo += [targets[i]] if i in targets else []
+            todo += [] if code[i][0] in ("s_branch", "s_endpgm") else [i + 1]
     return reached
 
 

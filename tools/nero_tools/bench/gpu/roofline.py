@@ -200,9 +200,7 @@ def loads_of(model: nn.Module) -> list[Load]:
             shape = geometry(tuple(viewed.shape), viewed.stride(), neurons.fan_in_dims)
             walk = None if shape is None else walk_of(shape, is_elements=neurons.is_elementwise)
             if walk is None:
-                raise ValueError(
-                    f"the kernel cannot walk a parameter of shape {tuple(tensor.shape)}"
-                )
+                raise ValueError(f"the kernel cannot walk a tensor of shape {(*tensor.shape,)}")
             sums = loads.setdefault((walk.kind, neurons.fan_in), [0, 0, 0])
             for i, num in enumerate((tensor.numel(), neurons.num_neurons, walk.num_tiles)):
                 sums[i] += num
@@ -247,16 +245,8 @@ def predicted(
 
 def text(report: Mapping[str, Any]) -> str:
     """Return the tables."""
-    header = [
-        "target",
-        "dtype",
-        "tile",
-        "registers",
-        "spills",
-        "shared",
-        "occupancy",
-        "128-bit loads",
-    ]
+    header = ["target", "dtype", "tile", "registers", "spills", "shared", "occupancy"]
+    header += ["128-bit loads"]
     header += ["instructions/weight", "float64/weight", "conversions/weight", "memory/weight"]
     rows = [header]
     for row in report["tiles"]:
@@ -275,13 +265,8 @@ def text(report: Mapping[str, Any]) -> str:
         micro = [f"{1e6 * seconds:.0f}" for seconds in limits]
         steps.append([each["card"], each["dtype"], *micro, f"{each['over_copy']:.2f}"])
     model = report["predictions"][0]["model"] if report["predictions"] else ""
-    return "\n\n".join(
-        [
-            aligned(rows, left=(0, 1, 2)),
-            f"Predicted, not measured: a step of {model}",
-            aligned(steps, left=(0, 1)),
-        ]
-    )
+    title = f"Predicted, not measured: a step of {model}"
+    return "\n\n".join([aligned(rows, left=(0, 1, 2)), title, aligned(steps, left=(0, 1))])
 
 
 if __name__ == "__main__":

@@ -314,14 +314,15 @@ class TestRules:
         torch.testing.assert_close(update.weight, other.weight, rtol=0, atol=0.05)
 
     @pytest.mark.parametrize("dims", [(1,), (0,)], ids=["rows", "columns"])
-    def test_bits_of_a_neuron_do_not_depend_on_its_neighbours(self, dims):
+    @pytest.mark.parametrize("size", [30, 32])  # of unaligned and aligned rows
+    def test_bits_of_a_neuron_do_not_depend_on_its_neighbours(self, dims, size):
         # A constant neuron is summed in float64 throughout; the others of its tile are not.
-        ours = balanced((30, 30), dims)
+        ours = balanced((size, size), dims)
         ours.grad.normal_()
         others = twin(ours)
         others.weight.select(1 - dims[0], 1).fill_(0.1)
         KERNEL.step_([ours, others])
-        for i in (0, 2, 3, 29):
+        for i in (0, 2, 3, size - 1):
             pair = (update.weight.select(1 - dims[0], i) for update in (ours, others))
             assert torch.equal(*pair)
 

@@ -21,9 +21,9 @@ def random_updates(variant: Variant, *, num: int, seed: int) -> list[Update]:
     make, pick, found = _Maker(variant, seed), random.Random(seed), []
     while len(found) < num:
         fan_in = pick.choice(
-            (1, 2, 3, 16, 27, 33, 64, 100, 256, 257, 272, 768, 777, 1024, 1040, 2064)
+            (1, 2, 3, 16, 27, 32, 33, 48, 64, 100, 128, 256, 257, 272, 768, 777, 1024, 1040, 2064)
         )
-        neurons = pick.randint(1, 40 if fan_in < 30 else 3)
+        neurons = pick.randint(1, 40 if fan_in <= 64 else 6)
         few = min(fan_in, 40)  # columns and pieces take many blocks
         shape, dims = pick.choice((
             ((neurons, fan_in), (0,)), ((few, neurons), (1,)), ((neurons * few,), None),

@@ -157,7 +157,7 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
     Args:
         geometry: the loops over memory.
         is_elements: whether every element is a neuron.
-        is_aligned: whether weight and gradient start at multiples of 16 bytes.
+        is_aligned: whether all of its tensors start at multiples of 16 bytes.
 
     Example:
         >>> from nero.backends.geometry import geometry

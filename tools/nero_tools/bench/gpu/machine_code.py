@@ -17,7 +17,7 @@ from nero.backends.triton.launch import COMPILATION
 from nero.backends.triton.table import TILES, Kind, Phase
 
 Architecture: TypeAlias = int | str
-"""NVIDIA's compute capabilities are numbers, such as 80; AMD's targets are names, such as "gfx942"."""
+"""NVIDIA's compute capabilities are numbers, such as 80; AMD's are names, such as "gfx942"."""
 DTYPES = ("float32", "bfloat16")
 NUM_WARPS = int(COMPILATION["num_warps"])
 
@@ -144,7 +144,7 @@ def compiled_tile(
     is_exact: bool = False,
     block: int | None = None,
 ) -> MachineCode:
-    """Compile the kernel for one kind of tile; without ``is_exact``, its usual path alone."""
+    """Compile one kind of tile; without ``is_exact``, its usual path."""
     import triton.language as tl
 
     from nero_tools.bench.gpu.tile import tile_kernel
@@ -161,7 +161,7 @@ def compiled_tile(
 
 
 def compiled_step(dtype: str, architecture: Architecture) -> MachineCode:
-    """Compile the kernel as it is launched, with all kinds of tiles."""
+    """Compile the kernel as it is launched."""
     import triton.language as tl
 
     from nero.backends.triton.kernels import step_kernel
@@ -177,14 +177,7 @@ def _constants(dtype: Any) -> dict[str, Any]:
 def compiled_kernel(
     kernel: Any, constants: dict[str, Any], architecture: Architecture, **arguments: str
 ) -> Any:
-    """Compile for an architecture.
-
-    Args:
-        kernel: that takes the table, and then ``arguments``.
-        constants: what it is compiled with.
-        architecture: of the GPU.
-        arguments: types of what it takes besides; by default, those of a step.
-    """
+    """Compile a kernel that takes the table, and then ``arguments``: by default, those of a step."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_triton
@@ -259,8 +252,7 @@ def _instructions(
 def _loops(code: _Code, branches: tuple[str, ...], classes: Mapping[str, str]) -> Iterator[Counts]:
     """Yield the body of every outermost loop: from a label to the last branch that goes back to it.
 
-    LLVM moves rare blocks behind others, so a branch may also go back inside of a loop's body, or where it
-    doesn't come from.
+    LLVM moves rare blocks behind others, so a branch may also go back into a loop's body, or to its origin.
     """
     places = {label: i for i, (_, _, labels) in enumerate(code) for label in labels}
     targets = {}
@@ -277,9 +269,8 @@ def _loops(code: _Code, branches: tuple[str, ...], classes: Mapping[str, str]) -
 
 
 def _reached(code: _Code, targets: Mapping[int, int], start: int) -> set[int]:
-    """Return the instructions that may be executed after one."""
-    reached: set[int] = set()
-    todo = [start]
+    """Return what may be executed after an instruction."""
+    reached, todo = set[int](), [start]
     while todo:
         if (i := todo.pop()) < len(code) and i not in reached:
             reached.add(i)

@@ -3,8 +3,8 @@
     python -m nero_tools.bench.gpu.roofline --json records/gpu-roofline.json
 
 Compiles the kernels for six NVIDIA and three AMD architectures, and counts registers, spills and
-instructions. The predicted step time is bound by memory, by instructions or by float64 arithmetic, and is
-compared with a copy that moves the same bytes. No GPU is needed; it takes some minutes.
+instructions. A step is bound by memory, instructions or float64 arithmetic, and is compared with a copy of
+the same bytes. It takes some minutes.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _BY_NAME = {str(each): each for each in ARCHITECTURES}
 
 @dataclass(frozen=True)
 class Load:
-    """The tensors of a model whose tiles are of one kind, and whose neurons are of one fan-in."""
+    """A model's tensors with tiles of one kind and neurons of one fan-in."""
 
     kind: Kind
     fan_in: int
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds that a step needs at least, by each limit."""
+    """The least seconds of a step, by each limit."""
 
     card: str
     model: str
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=names_of(_BY_NAME),
         default=",".join(_BY_NAME),
         metavar="NAME,...",
-        help="compute capabilities, and targets of AMD (default: %(default)s)",
+        help="compute capabilities and AMD's targets (default: %(default)s)",
     )
     parser.add_argument(
         "--dtypes",
@@ -145,7 +145,7 @@ def make_report(
 def row_of(
     name: str, dtype: str, architecture: Architecture, code: MachineCode, whole: MachineCode
 ) -> dict[str, Any]:
-    """Return a row of the table: a kind of tile by its usual path, or the whole kernel."""
+    """Return a row: a kind of tile by its usual path, or the whole kernel."""
     counts = asdict(code.counts)
     row = {
         "tile": name,

@@ -21,7 +21,7 @@ def tile_kernel(
     KIND: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Do what `step_kernel` does with a tile of this kind; without EXACT, by its usual path alone."""
+    """Do what `step_kernel` does with this kind of tile; without EXACT, by its usual path."""
     tile = tl.program_id(0)
     tensor = tl.load(tiles + tile).to(tl.int64)
     row, number = table + tensor * ROW_LENGTH, numbers + tensor * NUMBERS_LENGTH

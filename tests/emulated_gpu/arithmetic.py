@@ -143,29 +143,17 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _bfe(mods: Mods) -> Meaning:
     type_ = type_of(mods)
-    num_bits, is_signed = int(type_[1:]), type_[0] == "s"
+    bits = int(type_[1:])
+    (_, shl), (_, shr) = (_shift(is_left=is_left)(mods) for is_left in (True, False))
 
     def compute(x: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
         start, length = (each.astype(np.int64) & 255 for each in (start, length))
-        raw = x.view(UINT[num_bits]).astype(np.uint64)
-        num_taken = np.minimum(length, np.maximum(num_bits - start, 0))
-        mask = ~_shifted_left(~np.uint64(0), num_taken)
-        found = _shifted_right(raw, start) & mask
-        if is_signed:  # what is missing has the sign of the field's last bit
-            last = np.minimum(start + length - 1, num_bits - 1)
-            is_negative = (length > 0) & (_shifted_right(raw, np.maximum(last, 0)) & 1 != 0)
-            found = np.where(is_negative, found | ~mask, found)
-        return found.astype(UINT[num_bits]).view(x.dtype)
+        num_taken = np.clip(bits - start, 0, length)
+        # The field's last bit becomes the word's, which is the sign of what is shifted back.
+        found = shr(shl(x, np.maximum(bits - start - num_taken, 0)), bits - num_taken)
+        return np.where(length == 0, x.dtype.type(0), found)
 
     return (type_, "u32", "u32"), compute
-
-
-def _shifted_right(x: np.ndarray, by: np.ndarray) -> np.ndarray:
-    return np.where(by > 63, np.uint64(0), x >> np.minimum(by, 63).astype(np.uint64))
-
-
-def _shifted_left(x: np.ndarray, by: np.ndarray) -> np.ndarray:
-    return np.where(by > 63, np.uint64(0), x << np.minimum(by, 63).astype(np.uint64))
 
 
 def _prmt(mods: Mods) -> Meaning:

@@ -237,19 +237,14 @@ def _bits() -> list[Case]:
     words = integers(1, np.uint32)
     popc = _each(lambda x: f"{x:b}".count("1"), np.uint32)
     found.append(Case("popc.b32 {0}, {1}", np.uint32, words, popc))
-    starts = [
-        np.resize(np.array(x, np.uint32), len(words[0])) for x in ([0, 3, 23, 31], [1, 8, 32])
-    ]
-    bfe = _each(lambda x, start, length: (x >> start) & ((1 << length) - 1), np.uint32)
-    found.append(Case("bfe.u32 {0}, {1}, {2}, {3}", np.uint32, [*words, *starts], bfe))
-    words = [np.repeat(each, 12) for each in integers(1, np.int32)]
-    starts = [
-        np.resize(np.array(x, np.uint32), len(words[0]))
-        for x in (np.repeat([0, 3, 23, 31], 3), [0, 1, 12])
-    ]
-    bfe = _each(_signed_field, np.int32)
-    found.append(Case("bfe.s32 {0}, {1}, {2}, {3}", np.int32, [*words, *starts], bfe))
-    words = integers(1, np.uint32)
+    fields = np.array([*product((0, 3, 23, 31), (0, 1, 8, 12, 32))], np.uint32)
+    for name, function in (("u32", _field), ("s32", _signed_field)):
+        many = np.repeat(integers(1, _dtype(name))[0], len(fields))
+        starts = [np.resize(column, len(many)) for column in fields.T]
+        expected = _each(function, _dtype(name))
+        found.append(
+            Case(f"bfe.{name} {{0}}, {{1}}, {{2}}, {{3}}", _dtype(name), [many, *starts], expected)
+        )
     pick = np.resize(np.array([0x3210, 0x7654, 0x5410, 0x0123, 0x9BFD], np.uint32), len(words[0]))
     operands = [words[0], words[0][::-1].copy(), pick]
     found.append(
@@ -258,8 +253,12 @@ def _bits() -> list[Case]:
     return found
 
 
+def _field(x: int, start: int, length: int) -> int:
+    return (x >> start) & ((1 << length) - 1)
+
+
 def _signed_field(x: int, start: int, length: int) -> int:
-    found = (x >> start) & ((1 << length) - 1)
+    found = _field(x, start, length)
     return found - (1 << length) if length and found >> (length - 1) else found
 
 

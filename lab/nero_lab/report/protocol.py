@@ -22,7 +22,7 @@ _TITLES = {
     "granularity": "Updates per synapse, neuron and layer",
     "reparameterization": "Reparameterized weights",
     "deep": "A deep MLP",
-    "others": "More of today's optimizers",
+    "others": "Other recent optimizers",
 }
 _ALL = "seeds"  # all optimizers of "today" and "others", with more seeds
 _FAVOURITES: dict[str, tuple[str, ...]] = {

@@ -93,12 +93,13 @@ def _today(task: str, *rivals: str, key: str, num_seeds: int = 3) -> Comparison:
     return Comparison(f"{key}/{task}", task, entrants, _variant(task), num_seeds)
 
 
-def _of_paper(task: str, optimizers: tuple[str, ...], *, key: str) -> Comparison:
+def _of_paper(
+    task: str, optimizers: tuple[str, ...], *, key: str, num_seeds: int = 3
+) -> Comparison:
     found: Mapping[str, float] = TASKS[task].lrs
     usual = {name: _USUAL.get((task, name), found[name]) for name in optimizers}
-    return Comparison(
-        f"{key}/{task}", task, tuple(Entrant(name, around(lr)) for name, lr in usual.items())
-    )
+    entrants = tuple(Entrant(name, around(lr)) for name, lr in usual.items())
+    return Comparison(f"{key}/{task}", task, entrants, num_seeds=num_seeds)
 
 
 def _first(task: str) -> tuple[str, ...]:
@@ -124,11 +125,13 @@ PLAN: tuple[Comparison, ...] = (
         "cifar-vgg11",
         ("nero", "nero-none", "nero-mean", "nero-norm"),
         key="constraints",
+        num_seeds=5,
     ),
     _of_paper(
         "cifar-vgg11",
         ("nero", "nero-none", "madam", "madam-balanced", "lamb", "lamb-balanced"),
         key="granularity",
+        num_seeds=5,
     ),
     *(
         Comparison(
@@ -136,6 +139,7 @@ PLAN: tuple[Comparison, ...] = (
             "mnist-reparam",
             (Entrant("adam-momentum", around(0.01)), Entrant("adam", around(0.01))),
             variant,
+            num_seeds=5,
         )
         for variant in ("sigma-1", "sigma-100")
     ),

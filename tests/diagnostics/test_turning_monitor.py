@@ -239,6 +239,21 @@ def test_neurons_that_stand_still_lack_gradients_or_turn_too_far_are_counted():
     assert json.loads(json.dumps(monitor.last_report.as_dict(), allow_nan=False))
 
 
+@pytest.mark.parametrize("name", ["Nero", "Adam"])
+def test_rows_of_an_embedding_that_a_batch_leaves_out_are_no_finding(name):
+    model = nn.Embedding(10, 4)
+    optimizer = OPTIMIZERS[name](model)
+    monitor = TurningMonitor(optimizer, model, every=1)
+    model(torch.tensor([0, 3])).square().sum().backward()
+    optimizer.step()
+    found = monitor.last_report["weight"]
+    assert (found.num_zero_grad, found.num_still) == (8, 8)
+    assert monitor.last_report.findings() == []
+    optimizer.zero_grad(set_to_none=False)
+    optimizer.step()
+    assert "weight: 10 of 10 neurons had no gradient" in monitor.last_report.findings()
+
+
 @pytest.mark.parametrize(
     ("make", "threshold"),
     [

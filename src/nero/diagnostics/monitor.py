@@ -239,6 +239,7 @@ class TurningMonitor(AbstractContextManager["TurningMonitor"]):
                 numbers,
                 name=layer.name,
                 num_neurons=layer.neurons.num_neurons,
+                is_table=layer.is_table,
                 fan_in=layer.neurons.fan_in,
                 lr=layer.lr,
                 lr_is_angle=isinstance(self.optimizer, Nero),

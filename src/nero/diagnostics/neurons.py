@@ -32,6 +32,8 @@ class NamedNeurons:
     """Its param group's options."""
     index: int = 0
     """Position in its group."""
+    is_table: bool = False
+    """Whether neurons are rows of an embedding, most of which a batch may not use."""
 
     @property
     def sphere(self) -> Sphere:
@@ -86,10 +88,10 @@ def watched_params(
             continue
         module = by_module.get(param)  # type: ignore[call-overload]
         if _has_layouts(optimizer, group):
-            neurons = neurons_from_options(group, param.shape)
+            neurons, role = neurons_from_options(group, param.shape), group.get("role")
         else:
             layout = layout_from_shape(param.shape) if module is None else module.layout
-            neurons = layout.at(param.shape)
+            neurons, role = layout.at(param.shape), layout.role
         if neurons.is_elementwise:
             continue
         sphere = _constraint(optimizer, group) if constraint is None else constraint
@@ -98,7 +100,12 @@ def watched_params(
             from nero.distributed import check_placements
 
             check_placements(param, neurons, f"`{name}`")  # type: ignore[arg-type]
-        layers.append(NamedNeurons(name, param, neurons, as_constraint(sphere), group, index))
+        layers.append(
+            NamedNeurons(
+                *(name, param, neurons, as_constraint(sphere), group, index),
+                is_table=role == "embedding",
+            )
+        )
     order = {param: index for index, param in enumerate(by_module)}
     return sorted(layers, key=lambda layer: order.get(layer.param, len(order)))  # type: ignore[call-overload]
 

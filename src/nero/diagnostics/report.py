@@ -47,6 +47,8 @@ class LayerReport:
 
     name: str
     num_neurons: int
+    is_table: bool
+    """Whether neurons are rows of an embedding, most of which a batch may not use."""
     fan_in: int
     lr: float
     lr_is_angle: bool
@@ -148,7 +150,8 @@ class TurningReport:
     def findings(self) -> list[str]:
         """Return one sentence per problem that deserves attention.
 
-        If many layers have the same problem, only the worst is named.
+        If many layers have the same problem, only the worst is named. Rows of an embedding without a
+        gradient are a problem only if no row has one.
         """
         sentences = []
         for check in _CHECKS:
@@ -208,6 +211,17 @@ def _counted(field: str, what: str) -> _Check:
     return check
 
 
+def _left_out(field: str, what: str) -> _Check:
+    """Count neurons that were left out, but not the rows of a table that a batch doesn't use."""
+    counted = _counted(field, what)
+
+    def check(layer: LayerReport) -> tuple[float, str] | None:
+        is_expected = layer.is_table and getattr(layer, field) < layer.num_neurons
+        return None if is_expected else counted(layer)
+
+    return check
+
+
 def _too_far(layer: LayerReport) -> tuple[float, str] | None:
     ratio = f" ({layer.max_over_lr:.0f} x lr)" if layer.max_over_lr is not None else ""
     what = f"turned by more than {layer.too_far:.2g} rad, up to {layer.angle.max:.2g}{ratio}"
@@ -229,8 +243,8 @@ _CHECKS = (  # in the order in which findings are listed
     _counted("num_nonfinite_grad", "had NaN or inf in their gradient"),
     _counted("num_undefined", "are zero or not finite"),
     _too_far,
-    _counted("num_zero_grad", "had no gradient"),
-    _counted("num_still", "did not turn"),
+    _left_out("num_zero_grad", "had no gradient"),
+    _left_out("num_still", "did not turn"),
     _hardly,
     _drift,
 )

@@ -12,16 +12,16 @@ STAND_IN = str(Path(__file__).with_name("stand_in.txt"))
 def test_writes_an_entry_and_says_what_to_do_with_it(tmp_path, capsys):
     output = tmp_path / "entry.py"
     assert (
-        main(["speedrun", "--baseline", STAND_IN, "--steps", "3250", "--output", str(output)]) == 0
+        main(["speedrun", "--baseline", STAND_IN, "--steps", "3600", "--output", str(output)]) == 0
     )
     printed = capsys.readouterr().out
     assert "README" in printed
-    assert "0.03, was measured on runs of up to 3,000 steps, not of 3,250" in printed
+    assert "0.03, was measured on runs of up to 3,525 steps, not of 3,600" in printed
     assert "lr=0.03" in output.read_text()
-    assert "train_steps = 3250" in output.read_text()
+    assert "train_steps = 3600" in output.read_text()
 
 
-@pytest.mark.parametrize("typed", [["--lr", "0.02", "--steps", "3250"], ["--steps", "3000"]])
+@pytest.mark.parametrize("typed", [["--lr", "0.02", "--steps", "3600"], ["--steps", "3000"]])
 def test_says_nothing_of_a_length_that_was_measured_or_has_no_part(typed, tmp_path, capsys):
     output = tmp_path / "entry.py"
     assert main(["speedrun", "--baseline", STAND_IN, *typed, "--output", str(output)]) == 0

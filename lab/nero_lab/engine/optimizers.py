@@ -144,7 +144,8 @@ def _adamw_without(hidden: list[nn.Parameter], model: nn.Module, lr: float) -> O
 def _soap(model: nn.Module, lr: float) -> list[Optimizer]:
     from pytorch_optimizer import SOAP
 
-    return [SOAP(_decayed(model), lr, weight_decay=0.1)]
+    # As for the vocabularies of 32,000 words in its paper, which exceed its limit of 10,000.
+    return [SOAP(_decayed(model), lr, weight_decay=0.1, max_precondition_dim=2048)]
 
 
 def _schedule_free(model: nn.Module, lr: float) -> list[Optimizer]:
@@ -301,7 +302,13 @@ OPTIMIZERS: dict[str, Entry] = {
         _MOMENTUM,
         "pytorch_optimizer's NorMuon for hidden matrices, AdamW for the rest",
     ),
-    "soap": Entry(_soap, 3e-3, (3e-4, 1e-3, 3e-3, 6e-3, 1e-2), "pytorch_optimizer's SOAP"),
+    "soap": Entry(
+        _soap,
+        3e-3,
+        (3e-4, 1e-3, 3e-3, 6e-3, 1e-2),
+        "pytorch_optimizer's SOAP",
+        "Like the vocabularies in its paper, dims above 2,048 have no preconditioner.",
+    ),
     "schedule-free": Entry(
         _schedule_free,
         3e-3,

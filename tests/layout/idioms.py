@@ -652,6 +652,23 @@ def word2vec() -> nn.Module:
     return Named(forward, inputs=nn.Embedding(50, WIDTH), outputs=nn.Embedding(50, WIDTH))
 
 
+def recommender() -> nn.Module:
+    """Rows and features, stacked and multiplied with each other, as in DLRM."""
+
+    def forward(m: Any, user: Tensor, item: Tensor) -> Tensor:
+        rows = torch.stack([m.users(user), m.items(item)], 1)
+        stacked = torch.cat([m.bottom(torch.ones(BATCH, 1, 3)), rows], 1)
+        return m.top((stacked @ stacked.mT).flatten(1))
+
+    return Named(
+        forward,
+        users=nn.Embedding(40, WIDTH),
+        items=nn.Embedding(50, WIDTH),
+        bottom=nn.Linear(3, WIDTH),
+        top=nn.Linear(9, 1),
+    )
+
+
 class Scored(NamedTuple):
     """A model, what it is called with, and the tables of which one at least has rows of norm 1."""
 
@@ -670,6 +687,7 @@ SCORED = {
     ),
     "factorization": Scored(factorization, PAIR, ("users.weight", "items.weight")),
     "two towers": Scored(two_towers, PAIR, ("items.weight",)),
+    "recommender": Scored(recommender, PAIR, ("users.weight", "items.weight")),
     "word2vec": Scored(
         word2vec,
         (PAIR[0], torch.zeros(BATCH, 6, dtype=torch.long)),

@@ -79,6 +79,6 @@ def _warn_of_failure(stated: Sequence[NamedLayout], observation: Observation) ->
     )
     warn_user(
         f"the forward pass on the example stopped early ({observation.error}); {consequence}: "
-        "pass the model's real input",
+        "pass the model's real input, or a function that calls the model on it",
         LayoutWarning,
     )

@@ -3,6 +3,7 @@
 AlgoPerf pins another torch, so a stand-in has what the submission reads of it.
 """
 
+import copy
 import enum
 import importlib.util
 import itertools
@@ -63,25 +64,33 @@ def load():
     return module
 
 
-def test_five_functions_train_a_tiny_workload():
-    submission, workload = load(), Tiny()
+def network():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 11))
+    return nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 11))
+
+
+def batch_of_tokens():
     inputs = torch.arange(11)
-    batch = {"inputs": inputs, "targets": (inputs * 3 + 1) % 11, "weights": (inputs < 9).float()}
+    return {"inputs": inputs, "targets": (inputs * 3 + 1) % 11, "weights": (inputs < 9).float()}
+
+
+def update(submission, workload, model, batch, state, step):
+    state, after, model_state = submission.update_params(
+        *(workload, model, None, None, None, batch, None, state, [], step, None), train_state={}
+    )
+    assert after is model
+    assert model_state is None
+    return state
+
+
+def test_five_functions_train_a_tiny_workload():
+    submission, workload, model, batch = load(), Tiny(), network(), batch_of_tokens()
     queue = itertools.repeat(batch)
     state = submission.init_optimizer_state(workload, model, None, None, None)
-    optimizer = state["optimizer"]
-    assert optimizer.defaults["preset"] == "polar"
-    assert optimizer.param_groups[0]["initial_lr"] == 0.03
     losses = []
     for step in range(NUM_STEPS + 2):  # the budget may allow more steps than the hint
         selected = submission.data_selection(workload, queue, state, model, None, None, step, None)
-        state, model, model_state = submission.update_params(
-            *(workload, model, None, None, None, selected, None, state, [], step, None),
-            train_state={},
-        )
-        assert model_state is None
+        state = update(submission, workload, model, selected, state, step)
         logits = model(selected["inputs"])
         loss = workload.loss_fn(
             label_batch=batch["targets"], logits_batch=logits, mask_batch=batch["weights"]
@@ -89,6 +98,8 @@ def test_five_functions_train_a_tiny_workload():
         losses.append(loss["summed"].item() / 9)
         if step == NUM_STEPS - 1:
             weights = [p.clone() for p in model.parameters()]
+    assert state["optimizer"].defaults["preset"] == "polar"
+    assert state["optimizer"].param_groups[0]["initial_lr"] == 0.03
     assert losses[-1] < 0.5 * losses[0]
     for now, then in zip(model.parameters(), weights, strict=True):
         assert torch.equal(now, then)  # the schedule has ended
@@ -99,6 +110,47 @@ def test_five_functions_train_a_tiny_workload():
     assert all(
         bool(nero.functional.is_balanced(model[i].weight, fan_in_dims=(1,)).all()) for i in (1, 3)
     )
+
+
+def test_a_run_restored_by_the_harness_continues_bit_for_bit():
+    submission, workload, batch = load(), Tiny(), batch_of_tokens()
+    model, state = network(), {}
+    for step in range(6):
+        if step == 3:
+            saved = copy.deepcopy(
+                (model.state_dict(), {name: it.state_dict() for name, it in state.items()})
+            )
+        state = update(submission, workload, model, batch, state, step)
+    resumed = network()
+    resumed.load_state_dict(saved[0])
+    restored = saved[1]  # AlgoPerf loads nothing into a state that init_optimizer_state left empty
+    for step in range(3, 6):
+        restored = update(submission, workload, resumed, batch, restored, step)
+    for ours, theirs in zip(resumed.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+class Tied(nn.Module):
+    """Computes logits with its embedding, as the Transformer of wmt does."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 16)
+        self.hidden = nn.Linear(16, 16)
+
+    def forward(self, tokens):
+        return self.hidden(self.embedding(tokens)).relu() @ self.embedding.weight.T
+
+
+def test_the_first_batch_shows_an_output_layer_that_is_an_embedding():
+    submission, model = load(), Tied()
+    state = update(submission, Tiny(), model, batch_of_tokens(), {}, 0)
+    (group,) = [
+        group
+        for group in state["optimizer"].param_groups
+        if any(param is model.embedding.weight for param in group["params"])
+    ]
+    assert (group["role"], group["direction"]) == ("neuron", "gradient")
 
 
 def test_batch_sizes():

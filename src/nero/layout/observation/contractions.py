@@ -151,7 +151,8 @@ def contract(
             if summed and kept and kept == source.dims(batch) and not kept & summed:
                 notes.see(source, "bias", f"{operation}, one vector per head")
             elif summed:
-                notes.see(source, "embedding", operation, summed)
+                sighting = notes.see(source, "embedding", operation, summed)
+                sighting.meets_rows |= notes.has_rows(partner)
             elif source.dims([d for d in others if d not in batch]):
                 unsettled.append(source)
             else:

@@ -94,6 +94,11 @@ class Notes:
             return None
         return "rows" if any(s.stage == "row" for s in self.sources(tensor)) else "data"
 
+    def has_rows(self, tensor: object) -> bool:
+        """Whether a tensor has rows of a table that have been added to data or concatenated with it."""
+        found = (s.sighting for s in self.sources(tensor) if s.stage == "data")
+        return any(sighting and sighting.looked_up_at is not None for sighting in found)
+
     def mark(self, out: Any, sources: Iterable[Source], *, is_data: bool) -> None:
         """Note the contents of an operation's result."""
         # Sources whose sighting is already settled need not be followed any further.

@@ -1,9 +1,11 @@
 """Nero with the preset "polar" for AlgoPerf's self-tuning ruleset: one learning rate and one schedule.
 
-Which parameters are neurons, embeddings, gains and biases is read from each workload's modules, so nothing
-here knows a workload but the batch sizes. The schedule ends at the workload's step hint.
+Which parameters are neurons, embeddings, output layers, gains and biases is read from a workload's modules
+and one forward pass, so nothing here knows a workload but the batch sizes. The schedule ends at the step
+hint.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -48,10 +50,8 @@ def init_optimizer_state(
     hyperparameters: spec.Hyperparameters,
     rng: spec.RandomState,
 ) -> spec.OptimizerState:
-    """Make the optimizer and its schedule, which ends at the workload's step hint."""
-    optimizer = nero.Nero(model_params, preset="polar")
-    schedule = nero.cosine_schedule(optimizer, num_steps=workload.step_hint)
-    return {"optimizer": optimizer, "scheduler": schedule}
+    """Return nothing yet: the optimizer needs a batch, which only ``update_params`` has."""
+    return {}
 
 
 def update_params(
@@ -71,15 +71,24 @@ def update_params(
     """Take one step. Gradients are not clipped: Nero's steps don't depend on their size."""
     model = current_param_container
     model.train()
+
+    def forward(model: torch.nn.Module) -> tuple[torch.Tensor, spec.ModelAuxiliaryState]:
+        return workload.model_fn(
+            params=model,
+            augmented_and_preprocessed_input_batch=batch,
+            model_state=model_state,
+            mode=spec.ForwardPassMode.TRAIN,
+            rng=rng,
+            update_batch_norm=True,
+        )
+
+    if not isinstance(
+        optimizer_state.get("optimizer"), nero.Nero
+    ):  # at the first step of a process
+        plain = getattr(model, "module", model)  # without DDP
+        optimizer_state = build(plain, forward, workload.step_hint, saved=optimizer_state)
     optimizer_state["optimizer"].zero_grad(set_to_none=True)
-    logits, new_model_state = workload.model_fn(
-        params=model,
-        augmented_and_preprocessed_input_batch=batch,
-        model_state=model_state,
-        mode=spec.ForwardPassMode.TRAIN,
-        rng=rng,
-        update_batch_norm=True,
-    )
+    logits, new_model_state = forward(model)
     losses = workload.loss_fn(
         label_batch=batch["targets"], logits_batch=logits, mask_batch=batch.get("weights")
     )
@@ -88,6 +97,21 @@ def update_params(
     if global_step < workload.step_hint:
         optimizer_state["scheduler"].step()
     return optimizer_state, model, new_model_state
+
+
+def build(
+    model: torch.nn.Module, forward: Any, num_steps: int, *, saved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make the optimizer and its schedule, and load what a checkpoint has of them.
+
+    AlgoPerf restores checkpoints before the first step, and returns the states of what we had not made yet.
+    """
+    optimizer = nero.Nero(model, preset="polar", example=forward)
+    schedule = nero.cosine_schedule(optimizer, num_steps=num_steps)
+    built = {"optimizer": optimizer, "scheduler": schedule}
+    for name, state in saved.items():
+        built[name].load_state_dict(state)
+    return built
 
 
 def mean_loss(summed: torch.Tensor, num_valid: torch.Tensor | float) -> torch.Tensor:

@@ -218,20 +218,20 @@ MUTANTS = [
     ),
     kernel(
         "missed-steps",
-        "is_short = is_behind & (sums[OLD_SQ, j] < least)",
+        "is_short = is_behind & (old_sq[j] < least)",
         "is_short = False",
         *("tests/rules/test_nonfinite.py::TestTurnsAfterSkippedSteps", "-k", "kernel"),
     ),
     kernel(
         "no-penalty-of-inf",
-        " if penalty != 0 else 0.0",
-        "",
+        "select(penalty != 0, penalty * (np.float64(load(w[i])) - 1.0), 0.0)",
+        "penalty * (np.float64(load(w[i])) - 1.0)",
         *("tests/rules/test_nonfinite.py", "-k", "kernel"),
     ),
     kernel(
         "zero-neuron",
-        "else from_grad * grad_mean)",
-        "else -from_grad * grad_mean)",
+        "-mean * p, from_grad * grad_mean)",
+        "-mean * p, -from_grad * grad_mean)",
         "tests/rules/test_awkward_cases.py::TestRowWithoutDirection",
     ),
     kernel(
@@ -242,8 +242,8 @@ MUTANTS = [
     ),
     kernel(
         "counts-steps",
-        "_counter(table[index].step)[0] += 1",
-        "_counter(table[index].step)[0] += 2",
+        "pointer(task.step, INT64)[0] += 1",
+        "pointer(task.step, INT64)[0] += 2",
         *option("lr", "kernel"),
     ),
     kernel(
@@ -267,14 +267,14 @@ MUTANTS = [
     ),
     kernel(
         "propagate",
-        "is_written = is_done & (is_finite | propagate)",
-        "is_written = is_done & is_finite",
+        "is_written = is_done & (finite | propagate)",
+        "is_written = is_done & finite",
         *option("nonfinite", "kernel"),
     ),
     kernel(
         "initial-radius",
-        "sums[TARGET, j] = radius[j]",
-        "sums[TARGET, j] = 1.0",
+        "target[j] = pointer(task.radius + 4 * first, FLOAT32)[j]",
+        "target[j] = 1.0",
         "tests/reference/test_vectors.py",
         "-k",
         "float32 and kernel and initial",
@@ -287,7 +287,7 @@ MUTANTS = [
     ),
     kernel(
         "shared-sign",
-        "(sign if k in (WG, G1) else 1.0)",
+        "select((k == 2) | (k == 4), sign, 1.0)",
         "1.0",
         "tests/backends/test_every_option.py",
         "-k",

@@ -6,7 +6,7 @@ from typing import Any
 from numba.core import event
 
 MESSAGE = (
-    "nero: numba is compiling the CPU kernel, which makes this step about 10 s longer. The result is "
+    "nero: numba is compiling the CPU kernel, which makes this step about 5 s longer. The result is "
     "cached on disk for later runs; fused=False avoids it"
 )
 

@@ -29,6 +29,7 @@ from nero.backends.cpu.memory import (
     bits_of,
     direction,
     if_momentum,
+    is_finite,
     load,
     mix,
     momentum_row,
@@ -36,7 +37,8 @@ from nero.backends.cpu.memory import (
     precision,
     prefetch_block,
     prefetch_momentum,
-    read_at,
+    record,
+    select,
     size_of,
     store,
 )
@@ -57,13 +59,20 @@ RECORD = np.dtype(
     ]
 )
 # numba's cache depends only on this file, so it also names the version of `memory` it is compiled with.
-MEMORY = "52210ab60140"  # the first digits of the SHA-256 of memory.py
-WW, W1, WG, GG, G1 = range(5)  # rows of the sums, in the order of nero.core.gram
-NUM_SUMS = 5
+MEMORY = "ca3a745538dd"  # the first digits of the SHA-256 of memory.py
+TASK = numba.from_dtype(RECORD)
 NEURONS = 128  # the maximum number of neurons processed together
 GROUP = 2048  # weights in the rows processed together: they and the rows before them stay in cache
-TARGET, OLD_SQ = 5, 6  # rows of the sums with the target norm, and the squared average before
-MOVES, OPEN, WRITTEN, DONE, BEHIND = range(5)  # rows of the marks
+# A thread's scratch space holds arrays with one number per neuron: the sums in the order of nero.core.gram,
+# the target norm and the squared average before; the coefficients; the marks. These are offsets in bytes.
+WW, W1, WG, GG, G1, TARGET, OLD_SQ = range(0, 56 * NEURONS, 8 * NEURONS)
+P, Q, R = range(56 * NEURONS, 68 * NEURONS, 4 * NEURONS)
+MOVES, OPEN, WRITTEN, DONE, BEHIND = range(68 * NEURONS, 73 * NEURONS, NEURONS)
+NOWHERE = 73 * NEURONS  # receives what is written for no row
+SCRATCH_BYTES = NOWHERE + 4 * BLOCK * 4
+CHUNK_BYTES = 4 * 8
+INT64, FLOAT64, FLOAT32, MARK = np.int64(0), np.float64(0), np.float32(0), np.uint8(0)
+IN_FLOAT32, IN_FLOAT64 = 1, 2  # how the sums of an open neuron were computed
 NOTHING = np.float32(0), np.float32(0), np.float32(0)
 LARGEST = np.finfo(np.float32).max
 SIGN = np.uint32(31)  # position of a float32's sign bit
@@ -83,307 +92,264 @@ def _kernel(function: Callable[..., None]) -> Any:
         return numba.njit(**_KERNEL)(function)
 
 
-# All kernels take the same arguments: scratch space for one thread (see `alloc_scratch`), the table, chunks
-# of it as (tensor, first neuron, last neuron), a counter of skipped neurons per chunk, and `mode`: a number
-# of the type in which momentum buffers are stored, or ``None`` without momentum.
-
-
-def alloc_scratch(stored_as: str) -> tuple[Any, ...]:
-    """Allocate scratch space: blocks of weights, sums with target norms, coefficients, and marks."""
-    return (
-        np.zeros(4 * BLOCK, stored_as),
-        np.zeros((7, NEURONS)),
-        np.zeros((3, NEURONS), np.float32),
-        np.zeros((5, NEURONS), np.bool_),
-    )
+# All kernels take the same arguments: a number of the type in which weights are stored, one of the type in
+# which momentum buffers are (``None`` without momentum), and the addresses of scratch space for one thread,
+# of the table, and of chunks of it: (tensor, first neuron, last neuron, number of skipped neurons).
+#
+# Memory is read through pointers, because numba needs fifty instructions for an access to an array. For the
+# same reason, `select` chooses between two numbers.
 
 
 @_kernel
-def walk_rows(
-    scratch: Any,
-    sums: Any,
-    turns: Any,
-    marks: Any,
-    table: Any,
-    chunks: Any,
-    skipped: Any,
-    mode: Any,
-) -> None:
+def walk_rows(like: Any, mode: Any, scratch: int, table: int, chunks: int, num_chunks: int) -> None:
     """Update neurons that are contiguous rows, rounding to nearest.
 
     A few rows are summed while those before them are written.
     """
-    size = size_of(scratch[0])
-    nowhere = np.int64(scratch.ctypes.data)
-    for index in range(chunks.shape[0]):
-        task = table[chunks[index, 0]]
-        first, last = chunks[index, 1], chunks[index, 2]
-        skipped[index] = 0
+    size, nowhere = size_of(like), scratch + NOWHERE
+    p, q, r = _turns_of(scratch)
+    moves, written = pointer(scratch + MOVES, MARK), pointer(scratch + WRITTEN, MARK)
+    is_open = pointer(scratch + OPEN, MARK)
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        task, first, last = record(table, chunk[0], TASK), chunk[1], chunk[2]
+        chunk[3] = 0
         if task.lr == 0:
             continue
         step, correction, before = _count(task)
         noise = _noise_start(task, step)
-        sums[TARGET] = task.target
         fan_in, stride = task.fan_inner, task.outer_stride * size
         a, b, c, mu = _momentum_factors(task)
         sign = if_momentum(mode, 1.0, _sign(task))  # with momentum, the direction includes it
-        group = max(min(GROUP // fan_in, NEURONS), 1)
+        group = NEURONS if fan_in * NEURONS <= GROUP else 1 if fan_in > GROUP else GROUP // fan_in
         num_waiting = 0  # rows of the group before that are not yet written
         for row in range(first, last + group, group):
-            count = max(min(group, last - row), 0)
+            left = last - row
+            count = group if left > group else 0 if left < 0 else left
             for j in range(count):
                 w, g = task.weight + (row + j) * stride, task.grad + (row + j) * stride
                 m = (row + j) * task.outer_stride
                 m0 = m - group * task.outer_stride
                 # A branch rather than a select: addresses would wait for the turn, a branch is predicted.
-                if j < num_waiting and marks[MOVES, j]:
-                    five = _write_and_sum(
-                        scratch, mode, w - group * stride, g - group * stride, task.exp_avg, m0, size,
-                        turns[0, j], turns[1, j], turns[2, j], a, b, c, mu, noise, w, g,
-                        task.exp_avg, m, fan_in,
+                if j < num_waiting and moves[j]:
+                    _write_and_sum(
+                        like, mode, w - group * stride, g - group * stride, task.exp_avg, m0, size,
+                        p[j], q[j], r[j], a, b, c, mu, noise, w, g,
+                        task.exp_avg, m, fan_in, scratch + 8 * j,
                     )  # fmt: skip
                 else:  # nothing to write
-                    five = _write_and_sum(
-                        scratch, mode, nowhere, nowhere + BLOCK * size, nowhere + 2 * BLOCK * size, 0, 0,
+                    _write_and_sum(
+                        like, mode, nowhere, nowhere + BLOCK * size, nowhere + 2 * BLOCK * size, 0, 0,
                         *NOTHING, a, b, NOTHING[0], NOTHING[0], noise, w, g,
-                        task.exp_avg, m, fan_in,
+                        task.exp_avg, m, fan_in, scratch + 8 * j,
                     )  # fmt: skip
-                for k in range(NUM_SUMS):
-                    sums[k, j] = five[k]
             for j in range(count, num_waiting):
-                if marks[MOVES, j]:
+                if moves[j]:
                     at = (row - group + j) * task.outer_stride
-                    _write(scratch, mode, task, at, fan_in, turns, j, noise)
-            marks[OPEN, :count] = True
-            is_exact, num_open = np.int64(0), count
+                    _write(like, mode, task, at, fan_in, p[j], q[j], r[j], noise)
+            for j in range(count):
+                is_open[j] = IN_FLOAT32
+            num_open = count
             while num_open:
-                skipped[index] += _turn(
-                    sign, task, correction, before, row, count, is_exact, sums, turns, marks
-                )
-                is_exact, num_open = np.int64(1), 0
+                chunk[3] += _turn(sign, task, correction, before, row, count, scratch)
+                num_open = 0
                 for j in range(count):
-                    if marks[OPEN, j]:
+                    if is_open[j]:
+                        is_open[j] = IN_FLOAT64
                         num_open += 1
                         at = (row + j) * task.outer_stride
-                        five = _sums_float64(scratch, mode, task, at, fan_in)
-                        for k in range(NUM_SUMS):
-                            sums[k, j] = five[k]
+                        _put(scratch + 8 * j, _sums_float64(like, mode, task, at, fan_in))
             if mode is not None:  # or nothing is compiled
                 for j in range(count):
-                    if marks[WRITTEN, j] and not marks[MOVES, j]:
+                    if written[j] and not moves[j]:
                         at = (row + j) * task.outer_stride
-                        _average(scratch, mode, task, at, fan_in, noise)
+                        _average(like, mode, task, at, fan_in, noise)
             num_waiting = count
 
 
 @_kernel
 def walk_columns(
-    scratch: Any,
-    sums: Any,
-    turns: Any,
-    marks: Any,
-    table: Any,
-    chunks: Any,
-    skipped: Any,
-    mode: Any,
+    like: Any, mode: Any, scratch: int, table: int, chunks: int, num_chunks: int
 ) -> None:
     """Update neurons in any memory order, with any rounding; those of a chunk share an outer loop."""
-    for index in range(chunks.shape[0]):
-        task = table[chunks[index, 0]]
-        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
-        skipped[index] = 0
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        task, first, count = record(table, chunk[0], TASK), chunk[1], chunk[2] - chunk[1]
+        chunk[3] = 0
         if task.lr == 0:
             continue
         step, correction, before = _count(task)
-        sums[TARGET] = task.target
-        _sum_columns(scratch, mode, task, first, count, sums)
-        marks[OPEN, :count] = True
+        _sum_columns(like, mode, task, first, count, scratch)
+        for b in range(count):
+            pointer(scratch + OPEN, MARK)[b] = IN_FLOAT64
         sign = if_momentum(mode, 1.0, _sign(task))
-        skipped[index] = _turn(sign, task, correction, before, first, count, 1, sums, turns, marks)
+        chunk[3] = _turn(sign, task, correction, before, first, count, scratch)
         noise = _noise_start(task, step)
-        _write_columns(scratch, mode, task, first, count, turns, marks, noise)
+        _write_columns(like, mode, task, first, count, scratch, noise)
 
 
 @_kernel
 def sum_columns(
-    scratch: Any,
-    sums: Any,
-    turns: Any,
-    marks: Any,
-    table: Any,
-    chunks: Any,
-    skipped: Any,
-    mode: Any,
+    like: Any, mode: Any, scratch: int, table: int, chunks: int, num_chunks: int
 ) -> None:
     """Sum this rank's part of each neuron, with the direction of the step as the gradient."""
-    for index in range(chunks.shape[0]):
-        task = table[chunks[index, 0]]
-        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
-        _sum_columns(scratch, mode, task, first, count, sums)
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        task, first, count = record(table, chunk[0], TASK), chunk[1], chunk[2] - chunk[1]
+        _sum_columns(like, mode, task, first, count, scratch)
         total, sign = task.outer * task.inner, if_momentum(mode, 1.0, _sign(task))
-        out = numba.carray(pointer(task.gram, 0.0), (NUM_SUMS, total))
-        for b in range(count):
-            for k in range(NUM_SUMS):
-                out[k, first + b] = sums[k, b] * (sign if k in (WG, G1) else 1.0)
+        sums, out = pointer(scratch, FLOAT64), pointer(task.gram, FLOAT64)
+        for k in range(5):
+            times = select((k == 2) | (k == 4), sign, 1.0)  # wg and g1
+            for b in range(count):
+                out[k * total + first + b] = sums[k * NEURONS + b] * times
 
 
 @_kernel
 def write_columns(
-    scratch: Any,
-    sums: Any,
-    turns: Any,
-    marks: Any,
-    table: Any,
-    chunks: Any,
-    skipped: Any,
-    mode: Any,
+    like: Any, mode: Any, scratch: int, table: int, chunks: int, num_chunks: int
 ) -> None:
     """Write this rank's part of each neuron, with the given coefficients."""
-    for index in range(chunks.shape[0]):
-        task = table[chunks[index, 0]]
-        first, count = chunks[index, 1], chunks[index, 2] - chunks[index, 1]
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        task, first, count = record(table, chunk[0], TASK), chunk[1], chunk[2] - chunk[1]
         total, sign = task.outer * task.inner, np.float32(if_momentum(mode, 1.0, _sign(task)))
-        given = numba.carray(pointer(task.turns, np.float32(0)), (3, total))
-        moves = numba.carray(pointer(task.moves, np.uint8(0)), (total,))
-        written = numba.carray(pointer(task.written, np.uint8(0)), (total,))
+        p, q, r = _turns_of(scratch)
+        given = pointer(task.turns + 4 * first, FLOAT32)
         for b in range(count):
-            turns[0, b] = given[0, first + b]
-            turns[1, b] = given[1, first + b] * sign
-            turns[2, b] = given[2, first + b]
-            marks[MOVES, b] = moves[first + b] != 0
-            marks[WRITTEN, b] = written[first + b] != 0
+            p[b], q[b], r[b] = given[b], given[total + b] * sign, given[2 * total + b]
+            pointer(scratch + MOVES, MARK)[b] = pointer(task.moves + first, MARK)[b]
+            pointer(scratch + WRITTEN, MARK)[b] = pointer(task.written + first, MARK)[b]
         noise = _noise_start(task, _count(task)[0])
-        _write_columns(scratch, mode, task, first, count, turns, marks, noise)
+        _write_columns(like, mode, task, first, count, scratch, noise)
 
 
 @numba.njit(**_EXACT)
-def _sum_columns(scratch: Any, mode: Any, task: Any, first: int, count: int, sums: Any) -> None:
+def _sum_columns(like: Any, mode: Any, task: Any, first: int, count: int, scratch: int) -> None:
     """Sum, in float64, neurons that share an outer loop."""
-    size, length = size_of(scratch[0]), task.fan_inner
+    size, length = size_of(like), task.fan_inner
     a, b_, _, _ = _momentum_factors(task)
     base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
-    sums[:NUM_SUMS] = 0
+    for b in range(count):
+        _put(scratch + 8 * b, (0.0, 0.0, 0.0, 0.0, 0.0))
+    ww, sw, wg, gg, sg = _sums_of(scratch)
     for f in range(task.fan_outer):
         at = base + f * task.fan_outer_stride
         if length == 1:
-            w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
-            g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
-            m = momentum_row(mode, task.exp_avg, at, count)
+            w, g = pointer(task.weight + at * size, like), pointer(task.grad + at * size, like)
+            m = momentum_row(mode, task.exp_avg, at)
             for b in range(count):
                 x, y = np.float64(load(w[b])), np.float64(direction(load(g[b]), m, b, a, b_))
-                sums[GG, b] += y * y
-                sums[WG, b] += x * y
-                sums[G1, b] += y
-                sums[W1, b] += x
-                sums[WW, b] += x * x
+                gg[b] += y * y
+                wg[b] += x * y
+                sg[b] += y
+                sw[b] += x
+                ww[b] += x * x
         else:
             for b in range(count):
-                five = _sums_float64(scratch, mode, task, at + b * task.inner_stride, length)
-                for k in range(NUM_SUMS):
-                    sums[k, b] += five[k]
+                start = at + b * task.inner_stride
+                more = _sums_float64(like, mode, task, start, length)
+                ww[b] += more[0]
+                sw[b] += more[1]
+                wg[b] += more[2]
+                gg[b] += more[3]
+                sg[b] += more[4]
 
 
 @numba.njit(**_EXACT)
 def _write_columns(
-    scratch: Any, mode: Any, task: Any, first: int, count: int, turns: Any, marks: Any, noise: Any
+    like: Any, mode: Any, task: Any, first: int, count: int, scratch: int, noise: Any
 ) -> None:
     """Write neurons that share an outer loop."""
-    size, length = size_of(scratch[0]), task.fan_inner
+    size, length = size_of(like), task.fan_inner
     a, b_, c, mu = _momentum_factors(task)
+    p, q, r = _turns_of(scratch)
+    moves, written = pointer(scratch + MOVES, MARK), pointer(scratch + WRITTEN, MARK)
     base = first // task.inner * task.outer_stride + first % task.inner * task.inner_stride
     for f in range(task.fan_outer):
         at = base + f * task.fan_outer_stride
         if length == 1 and not task.stochastic_rounding:
-            w = numba.carray(pointer(task.weight + at * size, scratch[0]), (count,))
-            g = numba.carray(pointer(task.grad + at * size, scratch[0]), (count,))
-            m = momentum_row(mode, task.exp_avg, at, count)
+            w, g = pointer(task.weight + at * size, like), pointer(task.grad + at * size, like)
+            m = momentum_row(mode, task.exp_avg, at)
             for b in range(count):
                 y = direction(load(g[b]), m, b, a, b_)
-                new = turns[0, b] * load(w[b]) + (turns[1, b] * y + turns[2, b])
-                w[b] = store(new, w[b]) if marks[MOVES, b] else w[b]
-                if marks[WRITTEN, b]:
+                new = p[b] * load(w[b]) + (q[b] * y + r[b])
+                w[b] = select(moves[b] != 0, store(new, like), w[b])
+                if written[b]:
                     advance(load(g[b]), m, b, c, mu, noise + np.uint64(at))
         else:
             for b in range(count):
                 start = at + b * task.inner_stride
-                if marks[MOVES, b] and task.stochastic_rounding:
-                    _write_stochastic(scratch, mode, task, start, length, turns, b, noise)
-                elif marks[MOVES, b]:
-                    _write(scratch, mode, task, start, length, turns, b, noise)
-                elif marks[WRITTEN, b]:
-                    _average(scratch, mode, task, start, length, noise)
+                if moves[b] and task.stochastic_rounding:
+                    _write_stochastic(like, mode, task, start, length, p[b], q[b], r[b], noise)
+                elif moves[b]:
+                    _write(like, mode, task, start, length, p[b], q[b], r[b], noise)
+                elif written[b]:
+                    _average(like, mode, task, start, length, noise)
 
 
 @_kernel
 def walk_elements(
-    scratch: Any,
-    sums: Any,
-    turns: Any,
-    marks: Any,
-    table: Any,
-    chunks: Any,
-    skipped: Any,
-    mode: Any,
+    like: Any, mode: Any, scratch: int, table: int, chunks: int, num_chunks: int
 ) -> None:
     """Update parameters without fan-in: b <- b - eta * sigma / g_bar * g        (Algorithm 1)."""
-    size = size_of(scratch[0])
-    for index in range(chunks.shape[0]):
-        task = table[chunks[index, 0]]
-        first, last = chunks[index, 1], chunks[index, 2]
-        skipped[index] = 0
+    size = size_of(like)
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        task, first, last = record(table, chunk[0], TASK), chunk[1], chunk[2]
+        chunk[3] = 0
         if task.lr == 0:
             continue
         step, correction, before = _count(task)
         count = last - first
-        w = numba.carray(pointer(task.weight + first * size, scratch[0]), (count,))
-        g = numba.carray(pointer(task.grad + first * size, scratch[0]), (count,))
-        averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
-        rate = task.lr * np.float64(read_at(task.scale, np.float32(0)))
+        w, g = pointer(task.weight + first * size, like), pointer(task.grad + first * size, like)
+        averages = pointer(task.exp_avg_norm + 4 * first, FLOAT32)
+        rate = task.lr * np.float64(pointer(task.scale, FLOAT32)[0])
         beta, sign, penalty = task.beta, _sign(task), task.gain_penalty
         propagate, is_peak, num_skipped = task.nonfinite == PROPAGATE, task.norm == PEAK, 0
         noise = _noise_start(task, step)
-        m = momentum_row(mode, task.exp_avg, first, count)
-        mu, growth = (
+        m, mu, growth = (
+            momentum_row(mode, task.exp_avg, first),
             task.momentum,
-            np.float32(math.sqrt(correction / before) if before > 0 else 1.0),
+            _growth(correction, before),
         )
         # No branches that differ between elements, so that the loop is vectorized.
         for i in range(count):
             slope = sign * np.float64(load(g[i]))
             # Only with a penalty, since 0 * inf would be a gradient of NaN.
-            slope += penalty * (np.float64(load(w[i])) - 1.0) if penalty != 0 else 0.0
+            slope += select(penalty != 0, penalty * (np.float64(load(w[i])) - 1.0), 0.0)
             grad = direction(slope, m, i, 1 - mu * mu, mu * mu)
             old, grad_sq = averages[i], grad * grad
             is_behind, least = bits_of(old) >> SIGN != 0, before * grad_sq
-            old_sq = np.float64(old) ** 2
+            old_sq = np.float64(old) * np.float64(old)
             is_short = is_behind & (old_sq < least)
-            average_sq = _average_sq(least if is_short else old_sq, grad_sq, beta, is_peak)
-            q = np.float32(-rate * math.sqrt(correction / (average_sq if average_sq != 0 else 1.0)))
+            average_sq = _average_sq(select(is_short, least, old_sq), grad_sq, beta, is_peak)
+            q = np.float32(-rate * math.sqrt(correction / select(average_sq != 0, average_sq, 1.0)))
             average = np.float32(math.sqrt(average_sq))
-            average = -average if is_short | (is_behind & (grad_sq == 0)) else average
-            is_written = _is_finite(q) & _is_finite(average) | propagate
-            num_skipped += np.int64(not is_written)
-            kept = abs(old) * growth
-            kept = -(LARGEST if kept > LARGEST else kept)
-            averages[i] = average if is_written else kept
+            average = select(is_short | (is_behind & (grad_sq == 0)), -average, average)
+            is_written = is_finite(q) & is_finite(average) | propagate
+            num_skipped += select(is_written, 0, 1)
+            averages[i] = select(is_written, average, _missed(old, growth))
             new = load(w[i]) + q * np.float32(grad)
             if task.stochastic_rounding:
-                new = _round_stochastic(new, w[i], noise, first + i)
-            w[i] = store(new, w[i]) if is_written & (grad != 0) else w[i]
+                new = _round_stochastic(new, like, noise, first + i)
+            w[i] = select(is_written & (grad != 0), store(new, like), w[i])
             if is_written:
                 advance(slope, m, i, 1 - mu, mu, noise + np.uint64(first))
-        skipped[index] = num_skipped
+        chunk[3] = num_skipped
 
 
 @_kernel
-def add_counts(table: Any, chunks: Any, skipped: Any) -> None:
+def add_counts(table: int, num_tensors: int, chunks: int, num_chunks: int) -> None:
     """Add this step and the skipped neurons to every tensor's counters, after all chunks are done."""
-    for index in range(chunks.shape[0]):
-        if skipped[index]:
-            _counter(table[chunks[index, 0]].num_skipped)[0] += skipped[index]
-    for index in range(table.shape[0]):
-        if table[index].lr != 0:
-            _counter(table[index].step)[0] += 1
+    for index in range(num_chunks):
+        chunk = pointer(chunks + index * CHUNK_BYTES, INT64)
+        if chunk[3]:
+            pointer(record(table, chunk[0], TASK).num_skipped, INT64)[0] += chunk[3]
+    for index in range(num_tensors):
+        task = record(table, index, TASK)
+        if task.lr != 0:
+            pointer(task.step, INT64)[0] += 1
 
 
 @numba.njit(**_EXACT)
@@ -404,14 +370,9 @@ def _momentum_factors(task: Any) -> Any:
 
 
 @numba.njit(**_EXACT)
-def _counter(address: int) -> Any:
-    return numba.carray(pointer(address, np.int64(0)), (1,))
-
-
-@numba.njit(**_EXACT)
 def _count(task: Any) -> Any:
     """Return this step's number and bias correction, and the bias correction of the step before."""
-    step = read_at(task.step, np.int64(0)) + 1
+    step = pointer(task.step, INT64)[0] + 1
     if task.norm == PEAK:  # a peak needs neither bias correction nor growth
         return step, 1.0, 0.0
     log_beta = math.log(task.beta) if task.beta > 0 else -math.inf
@@ -420,10 +381,49 @@ def _count(task: Any) -> Any:
 
 
 @numba.njit(**_EXACT)
+def _growth(correction: float, before: float) -> Any:
+    """Return by how much a running norm that keeps its place grows, as its bias correction does."""
+    return np.float32(math.sqrt(correction / before) if before > 0 else 1.0)
+
+
+@numba.njit(**_EXACT)
+def _missed(average: Any, growth: Any) -> Any:
+    """Return the running norm of a neuron that was skipped."""
+    kept = abs(average) * growth
+    return -select(kept > LARGEST, LARGEST, kept)
+
+
+@numba.njit(**_EXACT)
+def _sums_of(scratch: int) -> Any:
+    return (
+        pointer(scratch + WW, FLOAT64),
+        pointer(scratch + W1, FLOAT64),
+        pointer(scratch + WG, FLOAT64),
+        pointer(scratch + GG, FLOAT64),
+        pointer(scratch + G1, FLOAT64),
+    )
+
+
+@numba.njit(**_EXACT)
+def _turns_of(scratch: int) -> Any:
+    return (
+        pointer(scratch + P, FLOAT32),
+        pointer(scratch + Q, FLOAT32),
+        pointer(scratch + R, FLOAT32),
+    )
+
+
+@numba.njit(**_EXACT)
+def _put(sums: int, five: Any) -> None:
+    """Write the sums of one neuron."""
+    ww, sw, wg, gg, sg = _sums_of(sums)
+    ww[0], sw[0], wg[0], gg[0], sg[0] = five
+
+
+@numba.njit(**_EXACT)
 def _turn(
-    sign: float, task: Any, correction: float, before: float, first: int, count: int, is_exact: int,
-    sums: Any, turns: Any, marks: Any,
-) -> int:  # fmt: skip
+    sign: float, task: Any, correction: float, before: float, first: int, count: int, scratch: int
+) -> int:
     """`nero.core.rule.turn_neurons` for ``count`` neurons from ``first``; return how many are skipped.
 
     Independent of dtype and mode, so that it is compiled once.
@@ -436,72 +436,72 @@ def _turn(
     lr, beta, zero_norm = task.lr, task.beta, task.bias_scale
     centre, propagate = task.centre != 0, task.nonfinite == PROPAGATE
     is_peak = task.norm == PEAK
-    averages = numba.carray(pointer(task.exp_avg_norm + 4 * first, np.float32(0)), (count,))
     is_free = math.isnan(task.target)
+    averages = pointer(task.exp_avg_norm + 4 * first, FLOAT32)
+    ww_of, sw_of, wg_of, gg_of, sg_of = _sums_of(scratch)
+    target, old_sq = pointer(scratch + TARGET, FLOAT64), pointer(scratch + OLD_SQ, FLOAT64)
+    p_of, q_of, r_of = _turns_of(scratch)
+    opened, done = pointer(scratch + OPEN, MARK), pointer(scratch + DONE, MARK)
+    moves, written = pointer(scratch + MOVES, MARK), pointer(scratch + WRITTEN, MARK)
+    behind = pointer(scratch + BEHIND, MARK)
+    for j in range(count):
+        target[j] = task.target
     if task.radius != 0:
-        radius = numba.carray(pointer(task.radius + 4 * first, np.float32(0)), (count,))
         for j in range(count):
-            sums[TARGET, j] = radius[j]
+            target[j] = pointer(task.radius + 4 * first, FLOAT32)[j]
     num_behind = np.uint32(0)
     for j in range(count):
-        sums[OLD_SQ, j] = np.float64(averages[j]) ** 2
+        old_sq[j] = np.float64(averages[j]) * np.float64(averages[j])
         num_behind += bits_of(averages[j]) >> SIGN
     if num_behind:  # These neurons turn by at most lr; see nero.core.average.
         for j in range(count):
-            is_behind, least = bits_of(averages[j]) >> SIGN != 0, before * sums[GG, j]
-            is_short = is_behind & (sums[OLD_SQ, j] < least)
-            sums[OLD_SQ, j] = least if is_short else sums[OLD_SQ, j]
-            marks[BEHIND, j] = is_short | (is_behind & (sums[GG, j] == 0))
+            is_behind, least = bits_of(averages[j]) >> SIGN != 0, before * gg_of[j]
+            is_short = is_behind & (old_sq[j] < least)
+            old_sq[j] = select(is_short, least, old_sq[j])
+            behind[j] = is_short | (is_behind & (gg_of[j] == 0))
     threshold = 64 * 2.220446049250313e-16 if is_free else 1.4901161193847656e-08
     for j in range(count):
-        ww, sw, wg, gg, sg = (
-            sums[WW, j],
-            sums[W1, j],
-            sign * sums[WG, j],
-            sums[GG, j],
-            sign * sums[G1, j],
-        )
-        average_sq = _average_sq(sums[OLD_SQ, j], gg, beta, is_peak)
-        k = lr * math.sqrt(ww * correction / (average_sq if average_sq != 0 else 1.0))
-        mean = (sw - k * sg) / n if centre else 0.0
+        ww, sw, wg, gg, sg = ww_of[j], sw_of[j], sign * wg_of[j], gg_of[j], sign * sg_of[j]
+        average_sq = _average_sq(old_sq[j], gg, beta, is_peak)
+        k = lr * math.sqrt(ww * correction / select(average_sq != 0, average_sq, 1.0))
+        mean = select(centre, (sw - k * sg) / n, 0.0)
         norm_sq = ww - 2 * k * wg + k * k * gg - n * mean * mean
         terms = ww + k * k * gg + 2 * abs(k * wg)
         has_direction = (ww > 0) & (norm_sq > threshold * terms)
-        usual = has_direction | (not _is_finite(norm_sq))
-        p = 1.0 if is_free else sums[TARGET, j] / math.sqrt(norm_sq if has_direction else 1.0)
+        usual = has_direction | (not is_finite(norm_sq))
+        p = select(is_free, 1.0, target[j] / math.sqrt(select(has_direction, norm_sq, 1.0)))
 
-        grad_mean = sg / n if centre else 0.0
+        grad_mean = select(centre, sg / n, 0.0)
         grad_norm_sq = gg - n * grad_mean * grad_mean
         grad_has_direction = grad_norm_sq > threshold * gg
-        norm = zero_norm if is_free else sums[TARGET, j]
-        from_grad = norm / math.sqrt(grad_norm_sq if grad_has_direction else 1.0)
+        norm = select(is_free, zero_norm, target[j])
+        from_grad = norm / math.sqrt(select(grad_has_direction, grad_norm_sq, 1.0))
 
-        p32 = np.float32(p if usual else 0.0)
-        q32 = np.float32(sign * (-k * p if usual else -from_grad))
-        r32 = np.float32(-mean * p if usual else from_grad * grad_mean)
+        p32 = np.float32(select(usual, p, 0.0))
+        q32 = np.float32(sign * select(usual, -k * p, -from_grad))
+        r32 = np.float32(select(usual, -mean * p, from_grad * grad_mean))
         average = np.float32(math.sqrt(average_sq))
-        is_finite = _is_finite(p32) & _is_finite(q32) & _is_finite(r32) & _is_finite(average)
+        finite = is_finite(p32) & is_finite(q32) & is_finite(r32) & is_finite(average)
         is_safe = (gg > 1e-20) & (gg < 1e30) & (ww < 1e30) & (norm_sq > 0.1 * terms)
-        is_open = marks[OPEN, j]
-        is_done = is_open & ((is_exact != 0) | is_safe)
-        is_written = is_done & (is_finite | propagate)
-        num_skipped += np.int64(is_done & (not is_written))
-        averages[j] = average if is_written else averages[j]
-        turns[0, j] = p32 if is_done else turns[0, j]
-        turns[1, j] = q32 if is_done else turns[1, j]
-        turns[2, j] = r32 if is_done else turns[2, j]
+        is_open = opened[j] != 0
+        is_done = is_open & ((opened[j] == IN_FLOAT64) | is_safe)
+        is_written = is_done & (finite | propagate)
+        num_skipped += select(is_done & (not is_written), 1, 0)
+        averages[j] = select(is_written, average, averages[j])
+        p_of[j] = select(is_done, p32, p_of[j])
+        q_of[j] = select(is_done, q32, q_of[j])
+        r_of[j] = select(is_done, r32, r_of[j])
         goes = is_written & (gg != 0) & (usual | grad_has_direction)
-        marks[MOVES, j] = goes if is_done else marks[MOVES, j]
-        marks[WRITTEN, j] = is_written if is_done else marks[WRITTEN, j]
-        marks[OPEN, j] = is_open & (not is_done)
-        marks[DONE, j] = is_done
+        moves[j] = select(is_done, np.uint8(goes), moves[j])
+        written[j] = select(is_done, np.uint8(is_written), written[j])
+        opened[j] = is_open & (not is_done)
+        done[j] = is_done
     if num_skipped or num_behind:
-        growth = np.float32(math.sqrt(correction / before) if before > 0 else 1.0)
+        growth = _growth(correction, before)
         for j in range(count):
-            if marks[DONE, j] and not marks[WRITTEN, j]:
-                kept = abs(averages[j]) * growth
-                averages[j] = -(LARGEST if kept > LARGEST else kept)
-            elif marks[DONE, j] and num_behind and marks[BEHIND, j]:
+            if done[j] and not written[j]:
+                averages[j] = _missed(averages[j], growth)
+            elif done[j] and num_behind and behind[j]:
                 averages[j] = -averages[j]
     return num_skipped
 
@@ -510,22 +510,17 @@ def _turn(
 def _average_sq(old_sq: float, grad_sq: float, beta: float, is_peak: bool) -> float:
     """Return the square of the running norm of `nero.core.average`, from the old square."""
     faded = beta * beta * old_sq
-    peak = faded if (faded > grad_sq) | (faded != faded) else grad_sq  # NaN if either is
-    return peak if is_peak else beta * old_sq + (1 - beta) * grad_sq
-
-
-@numba.njit(**_EXACT)
-def _is_finite(x: Any) -> Any:
-    return abs(x) < np.inf
+    peak = select((faded > grad_sq) | (faded != faded), faded, grad_sq)  # NaN if either is
+    return select(is_peak, peak, beta * old_sq + (1 - beta) * grad_sq)
 
 
 @numba.njit(forceinline=True, **_FAST)
 def _write_and_sum(
     like: Any, mode: Any, w0_at: int, g0_at: int, averages0: int, m0_at: int, size0: int,
     p: Any, q: Any, r: Any, a: Any, b: Any, c: Any, mu: Any, noise: Any,
-    w_at: int, g_at: int, averages: int, m_at: int, fan_in: int,
-) -> Any:  # fmt: skip
-    """Write one row, w0 <- p*w0 + q*g0 + r, and compute the five sums of another.
+    w_at: int, g_at: int, averages: int, m_at: int, fan_in: int, sums: int,
+) -> None:  # fmt: skip
+    """Write one row, w0 <- p*w0 + q*g0 + r, and write the five sums of another.
 
     With momentum, g is a*g + b*m, and m0 <- c*g0 + mu*m0.
 
@@ -534,25 +529,23 @@ def _write_and_sum(
     row's result does not depend on its neighbours.
     """
     total_gg, total_wg, total_sg, total_sw, total_ww = 0.0, 0.0, 0.0, 0.0, 0.0
-    size = size_of(like[0])
+    size = size_of(like)
     for at in range(0, fan_in, BLOCK):
-        length = min(BLOCK, fan_in - at)
-        w0 = numba.carray(pointer(w0_at + at * size0, like[0]), (length,))
-        g0 = numba.carray(pointer(g0_at + at * size0, like[0]), (length,))
-        w = numba.carray(pointer(w_at + at * size, like[0]), (length,))
-        g = numba.carray(pointer(g_at + at * size, like[0]), (length,))
+        length = BLOCK if fan_in - at > BLOCK else fan_in - at
+        w0, g0 = pointer(w0_at + at * size0, like), pointer(g0_at + at * size0, like)
+        w, g = pointer(w_at + at * size, like), pointer(g_at + at * size, like)
         at0 = m0_at + at if size0 else 0
         noise0 = noise + np.uint64(at0)
-        m0 = momentum_row(mode, averages0, at0, length)
-        m = momentum_row(mode, averages, m_at + at, length)
-        prefetch_block(w_at + at * size + AHEAD, like[0])
-        prefetch_block(g_at + at * size + AHEAD, like[0])
+        m0 = momentum_row(mode, averages0, at0)
+        m = momentum_row(mode, averages, m_at + at)
+        prefetch_block(w_at + at * size + AHEAD, like)
+        prefetch_block(g_at + at * size + AHEAD, like)
         prefetch_momentum(mode, averages, m_at + at)
         gg, wg, sg = np.float32(0), np.float32(0), np.float32(0)
         sw, ww = np.float32(0), np.float32(0)
         for i in range(length):
             y0 = direction(load(g0[i]), m0, i, a, b)
-            w0[i] = store(p * load(w0[i]) + (q * y0 + r), w0[i])
+            w0[i] = store(p * load(w0[i]) + (q * y0 + r), like)
             advance(load(g0[i]), m0, i, c, mu, noise0)
             x, y = load(w[i]), direction(load(g[i]), m, i, a, b)
             gg += y * y
@@ -565,16 +558,15 @@ def _write_and_sum(
         total_sg += np.float64(sg)
         total_sw += np.float64(sw)
         total_ww += np.float64(ww)
-    return total_ww, total_sw, total_wg, total_gg, total_sg
+    _put(sums, (total_ww, total_sw, total_wg, total_gg, total_sg))
 
 
 @numba.njit(**_FAST)
 def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> Any:
     """Sum a row that begins ``start`` weights after the first, entirely in float64."""
-    size = size_of(like[0])
-    w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
-    g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg, start, fan_in)
+    at = start * size_of(like)
+    w, g = pointer(task.weight + at, like), pointer(task.grad + at, like)
+    m = momentum_row(mode, task.exp_avg, start)
     a, b, _, _ = _momentum_factors(task)
     gg, wg, sg, sw, ww = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(fan_in):
@@ -589,41 +581,38 @@ def _sums_float64(like: Any, mode: Any, task: Any, start: int, fan_in: int) -> A
 
 @numba.njit(**_FAST)
 def _write(
-    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, noise: Any
+    like: Any, mode: Any, task: Any, start: int, fan_in: int, p: Any, q: Any, r: Any, noise: Any
 ) -> None:
     """Write ``w <- p*w + q*g + r`` and the momentum buffer."""
-    size = size_of(like[0])
-    w = numba.carray(pointer(task.weight + start * size, like[0]), (fan_in,))
-    g = numba.carray(pointer(task.grad + start * size, like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg, start, fan_in)
+    at = start * size_of(like)
+    w, g = pointer(task.weight + at, like), pointer(task.grad + at, like)
+    m = momentum_row(mode, task.exp_avg, start)
     a, b, c, mu = _momentum_factors(task)
-    p, q, r = turns[0, j], turns[1, j], turns[2, j]
     for i in range(fan_in):
         y = direction(load(g[i]), m, i, a, b)
-        w[i] = store(p * load(w[i]) + (q * y + r), w[i])
+        w[i] = store(p * load(w[i]) + (q * y + r), like)
         advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 
 @numba.njit(**_EXACT)
 def _write_stochastic(
-    like: Any, mode: Any, task: Any, start: int, fan_in: int, turns: Any, j: int, noise: Any
+    like: Any, mode: Any, task: Any, start: int, fan_in: int, p: Any, q: Any, r: Any, noise: Any
 ) -> None:
-    w = numba.carray(pointer(task.weight + start * size_of(like[0]), like[0]), (fan_in,))
-    g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg, start, fan_in)
+    at = start * size_of(like)
+    w, g = pointer(task.weight + at, like), pointer(task.grad + at, like)
+    m = momentum_row(mode, task.exp_avg, start)
     a, b, c, mu = _momentum_factors(task)
-    p, q, r = turns[0, j], turns[1, j], turns[2, j]
     for i in range(fan_in):
         new = p * load(w[i]) + (q * direction(load(g[i]), m, i, a, b) + r)
-        w[i] = store(_round_stochastic(new, w[i], noise, start + i), w[i])
+        w[i] = store(_round_stochastic(new, like, noise, start + i), like)
         advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 
 @numba.njit(**_EXACT)
 def _average(like: Any, mode: Any, task: Any, start: int, fan_in: int, noise: Any) -> None:
     """Write the momentum buffer of a neuron that does not move."""
-    g = numba.carray(pointer(task.grad + start * size_of(like[0]), like[0]), (fan_in,))
-    m = momentum_row(mode, task.exp_avg, start, fan_in)
+    g = pointer(task.grad + start * size_of(like), like)
+    m = momentum_row(mode, task.exp_avg, start)
     _, _, c, mu = _momentum_factors(task)
     for i in range(fan_in):
         advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
@@ -644,7 +633,8 @@ def _round_stochastic(x: Any, like: Any, noise: Any, position: int) -> Any:
     if eps == 0 or not math.isfinite(x):
         return x
     uniform = np.float64(mix(noise + np.uint64(position)) >> np.uint64(40)) * 2.0**-24
-    exponent = max(math.frexp(np.float64(x))[1] - 1, smallest)
+    exponent = math.frexp(np.float64(x))[1] - 1
+    exponent = smallest if exponent < smallest else exponent
     spacing = math.ldexp(eps, exponent)
     scaled = np.float64(x) / spacing
     below = math.floor(scaled)

@@ -7,6 +7,7 @@ Momentum is selected by type: without it, its arguments are ``None`` and its cod
 Momentum buffers are stored as float32, or as stochastically rounded bfloat16.
 """
 
+import math
 from typing import Any
 
 import numba
@@ -41,19 +42,27 @@ INNER: dict[str, Any] = {
 }
 
 
-@numba.njit(**INNER)
-def read_at(address: int, like: Any) -> Any:
-    """Read the number at an address."""
-    return numba.carray(pointer(address, like), (1,))[0]
+@intrinsic
+def record(typing_context: Any, table: Any, index: Any, kind: Any) -> Any:
+    """Return a record of a table, which begins at the address ``table``."""
+    kind = kind.instance_type
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        offset = builder.mul(args[1], ir.IntType(64)(kind.size))
+        return builder.inttoptr(builder.add(args[0], offset), context.get_value_type(kind))
+
+    return kind(types.int64, types.int64, types.TypeRef(kind)), codegen
 
 
-def _fetch(builder: Any, address: Any) -> None:
-    """Prefetch a cache line into the second-level cache, for reading."""
-    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+def _fetch_block(builder: Any, address: Any, like: Any) -> None:
+    """Prefetch the cache lines of a block into the second-level cache, for reading."""
+    byte, number = ir.IntType(8).as_pointer(), _I32
     name = "llvm.prefetch.p0"
     kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    builder.call(function, [builder.inttoptr(address, byte), number(0), number(2), number(1)])
+    for offset in range(0, BLOCK * _BYTES[like], 64):
+        line = builder.inttoptr(builder.add(address, ir.IntType(64)(offset)), byte)
+        builder.call(function, [line, number(0), number(2), number(1)])
 
 
 # The kernels' most frequent operations are intrinsics, because each compiled function costs compile time.
@@ -69,28 +78,20 @@ def size_of(typing_context: Any, like: Any) -> Any:
 @intrinsic
 def prefetch_block(typing_context: Any, address: Any, like: Any) -> Any:
     """Prefetch the cache lines of one block of weights."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        for line in range(BLOCK * _BYTES[like] // 64):
-            _fetch(builder, builder.add(args[0], ir.IntType(64)(64 * line)))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, like), codegen
+    signature = types.void(types.int64, like)
+    return signature, lambda context, b, signature, args: _fetch_block(b, args[0], like)
 
 
 @intrinsic
 def load(typing_context: Any, x: Any) -> Any:
     """Read a stored weight as float32."""
+    return types.float32(x), lambda context, b, signature, args: _widened(b, x, args[0])
 
-    def bfloat16(b: Any, x: Any) -> Any:
-        wide = b.shl(b.zext(x, ir.IntType(32)), ir.IntType(32)(16))
-        return b.bitcast(wide, ir.FloatType())
 
-    def float16(b: Any, x: Any) -> Any:
-        return b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType())
-
-    convert = {types.uint16: bfloat16, types.int16: float16}.get(x, lambda b, x: x)
-    return types.float32(x), lambda context, b, signature, args: convert(b, args[0])
+def _widened(b: Any, like: Any, x: Any) -> Any:
+    if like == types.uint16:
+        return b.bitcast(b.shl(b.zext(x, _I32), _I32(16)), ir.FloatType())
+    return b.fpext(b.bitcast(x, ir.HalfType()), ir.FloatType()) if like == types.int16 else x
 
 
 @intrinsic
@@ -112,6 +113,25 @@ def store(typing_context: Any, x: Any, like: Any) -> Any:
 
 
 @intrinsic
+def select(typing_context: Any, condition: Any, x: Any, y: Any) -> Any:
+    """Return ``x`` if the condition holds, else ``y``: both are computed, without a branch."""
+    kind = typing_context.unify_types(x, y)
+    signature = kind(types.boolean, kind, kind)
+    return signature, lambda context, b, signature, args: b.select(*args)
+
+
+@intrinsic
+def is_finite(typing_context: Any, x: Any) -> Any:
+    """Return whether a number is neither NaN nor infinite."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        size = b.module.declare_intrinsic("llvm.fabs", [args[0].type])
+        return b.fcmp_ordered("<", b.call(size, args), args[0].type(math.inf))
+
+    return types.boolean(x), codegen
+
+
+@intrinsic
 def bits_of(typing_context: Any, x: Any) -> Any:
     """Read the bits of a float32."""
     return types.uint32(types.float32), lambda context, b, signature, args: b.bitcast(
@@ -127,68 +147,81 @@ def if_momentum(typing_context: Any, like: Any, with_it: Any, without_it: Any) -
     return signature, lambda context, builder, signature, args: args[chosen]
 
 
+_I32 = ir.IntType(32)
 _BYTES = {types.float32: 4, types.uint16: 2, types.int16: 2}
+
+
+@intrinsic
+def momentum_row(typing_context: Any, like: Any, address: Any, at: Any) -> Any:
+    """Return the momentum buffer, stored like ``like``, from index ``at``; or ``None``."""
+    if isinstance(like, types.NoneType):
+        return types.none(like, types.int64, types.int64), _nothing
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        offset = b.mul(args[2], ir.IntType(64)(_BYTES[like]))
+        return b.inttoptr(b.add(args[1], offset), context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(like, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch_momentum(typing_context: Any, like: Any, address: Any, at: Any) -> Any:
+    """Prefetch the cache lines of a momentum buffer's next block, if there is a buffer."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        first = b.add(
+            b.add(args[1], ir.IntType(64)(AHEAD)), b.mul(args[2], ir.IntType(64)(_BYTES[like]))
+        )
+        return _fetch_block(b, first, like)
+
+    signature = types.void(like, types.int64, types.int64)
+    return signature, _nothing if isinstance(like, types.NoneType) else codegen
+
+
+@intrinsic
+def direction(typing_context: Any, g: Any, m: Any, i: Any, a: Any, b: Any) -> Any:
+    """Return the direction of a step: ``g``, or with momentum ``a*g + b*m[i]``."""
+    if isinstance(m, types.NoneType):
+        return g(g, m, i, a, b), lambda context, builder, signature, args: args[0]
+    kind = typing_context.unify_types(g, a)
+    return kind(kind, m, types.int64, kind, kind), _averaged
+
+
+@intrinsic
+def advance(typing_context: Any, g: Any, m: Any, i: Any, c: Any, mu: Any, noise: Any) -> Any:
+    """Update the momentum buffer, ``m[i] <- c*g + mu*m[i]``, rounded with noise from ``noise`` on."""
+    if isinstance(m, types.NoneType):
+        return types.void(g, m, i, c, mu, noise), _nothing
+    kind = typing_context.unify_types(g, c)
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        new = context.cast(b, _averaged(context, b, signature, args[:5]), kind, types.float32)
+        inner = types.void(m, types.int64, types.float32, types.uint64)
+        return context.compile_internal(b, _put_average, inner, [args[1], args[2], new, args[5]])
+
+    return types.void(kind, m, types.int64, kind, kind, types.uint64), codegen
+
+
+def _averaged(context: Any, b: Any, signature: Any, args: Any) -> Any:
+    """Generate ``a*g + b*m[i]``: here, so that a caller with fast math contracts it."""
+    g, m, i, of_g, of_m = args
+    kind, like = signature.args[0], signature.args[1].dtype
+    old = context.cast(b, _widened(b, like, b.load(b.gep(m, [i]))), types.float32, kind)
+    return b.fadd(b.fmul(of_g, g), b.fmul(of_m, old))
+
+
+def _put_average(m: Any, i: Any, new: Any, noise: Any) -> None:
+    new = new if not abs(new) < SMALLEST else np.float32(0)  # NaN stays
+    m[i] = _round_average(new, m[i], noise + np.uint64(i))
+
+
+def _nothing(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return context.get_dummy_value()
 
 
 def precision(like):
     """Return eps and the exponent of the smallest normal number; eps = 0 means no rounding."""
     raise NotImplementedError
-
-
-def momentum_row(like, address, at, length):
-    """Return a row of the momentum buffer, stored like ``like``, from index ``at``; or ``None``."""
-    raise NotImplementedError
-
-
-def prefetch_momentum(like, address, at):
-    """Prefetch the cache lines of a momentum buffer's next block, if there is a buffer."""
-    raise NotImplementedError
-
-
-def direction(g, m, i, a, b):
-    """Return the direction of a step: ``g``, or with momentum ``a*g + b*m[i]``."""
-    raise NotImplementedError
-
-
-def advance(g, m, i, c, mu, noise):
-    """Update the momentum buffer, ``m[i] <- c*g + mu*m[i]``, rounded with noise from ``noise`` on."""
-    raise NotImplementedError
-
-
-@_overload(momentum_row, jit_options=INNER)
-def _momentum_row_overload(like, address, at, length):
-    if isinstance(like, types.NoneType):
-        return lambda like, address, at, length: None
-    return lambda like, address, at, length: numba.carray(
-        pointer(address + at * size_of(like), like), (length,)
-    )
-
-
-@_overload(prefetch_momentum, jit_options=INNER)
-def _prefetch_momentum_overload(like, address, at):
-    if isinstance(like, types.NoneType):
-        return lambda like, address, at: None
-    return lambda like, address, at: prefetch_block(address + at * size_of(like) + AHEAD, like)
-
-
-@_overload(direction, jit_options=INNER)
-def _direction_overload(g, m, i, a, b):
-    if isinstance(m, types.NoneType):
-        return lambda g, m, i, a, b: g
-    return lambda g, m, i, a, b: a * g + b * load(m[i])
-
-
-@_overload(advance, jit_options=INNER)
-def _advance_overload(g, m, i, c, mu, noise):
-    if isinstance(m, types.NoneType):
-        return lambda g, m, i, c, mu, noise: None
-
-    def average(g, m, i, c, mu, noise):
-        new = np.float32(c * g + mu * load(m[i]))
-        new = new if not abs(new) < SMALLEST else np.float32(0)  # NaN stays
-        m[i] = _round_average(new, m[i], noise + np.uint64(i))
-
-    return average
 
 
 def _round_average(x, like, noise):

@@ -201,9 +201,11 @@ class Table:
     ) -> None:
         import numpy as np
 
-        self.stored_as = _STORED_AS[dtype]
-        # Kernels are compiled for each mode.
-        self.mode = None if average is None else np.dtype(_STORED_AS[average]).type(0)
+        # Kernels are compiled for the types of these numbers.
+        self.types = [
+            None if each is None else np.dtype(_STORED_AS[each]).type(0)
+            for each in (dtype, average)
+        ]
         from nero.backends.cpu import kernel as kernels
 
         self.kernel: Callable[..., None] = getattr(kernels, kernel)
@@ -227,8 +229,9 @@ class Table:
                 record[name] = value
         self.size = sum(weight.numel() for weight in self.weights)
         self._chunks, slices = _split([geometry for _, _, geometry in rows], kernel, self.size)
-        self._skipped = np.zeros(len(self._chunks), np.int64)
-        self.pieces = [(self._records, self._chunks[a:b], self._skipped[a:b]) for a, b in slices]
+        table, chunks = self._records.ctypes.data, self._chunks.ctypes.data
+        self._all = table, len(rows), chunks, len(self._chunks)
+        self.pieces = [(table, chunks + a * self._chunks.strides[0], b - a) for a, b in slices]
 
     def renew(self, updates: Sequence[Update], kernel: str | None = None) -> None:
         """Set the addresses of gradients, the learning rates, and the kernel to run next."""
@@ -243,7 +246,7 @@ class Table:
 
     def finish(self) -> None:
         """Count the step."""
-        self._kernels.add_counts(self._records, self._chunks, self._skipped)
+        self._kernels.add_counts(*self._all)
         # Bump version counters, because the kernel writes weights without autograd noticing.
         increment_version(self.weights)
 
@@ -262,19 +265,19 @@ def _shared_out(tables: Sequence[Table]) -> Iterator[Iterator[tuple[Table, Any]]
 
 def _take(todo: Iterator[tuple[Table, Any]]) -> None:
     """Take pieces until none are left."""
-    from nero.backends.cpu.kernel import alloc_scratch
+    import numpy as np
 
-    scratch: dict[str, tuple[Any, ...]] = {}
+    from nero.backends.cpu.kernel import SCRATCH_BYTES
+
+    scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     for table, piece in todo:
-        if table.stored_as not in scratch:
-            scratch[table.stored_as] = alloc_scratch(table.stored_as)
-        table.kernel(*scratch[table.stored_as], *piece, table.mode)
+        table.kernel(*table.types, scratch.ctypes.data, *piece)
 
 
 def _split(
     geometries: Sequence[Geometry], kernel: str, size: int
 ) -> "tuple[np.ndarray[Any, Any], list[tuple[int, int]]]":
-    """Split tensors into chunks (tensor, first neuron, last neuron), and group chunks into slices.
+    """Split tensors into the kernel's chunks, and group chunks into slices.
 
     Slices get smaller towards the end, so that threads finish together.
     """
@@ -282,7 +285,7 @@ def _split(
 
     from nero.backends.cpu.kernel import NEURONS
 
-    chunks: list[tuple[int, int, int]] = []
+    chunks: list[tuple[int, int, int, int]] = []
     slices: list[tuple[int, int]] = []
     start = done = filled = 0
     for tensor, geometry in enumerate(geometries):
@@ -294,7 +297,7 @@ def _split(
             if kernel.endswith("columns"):  # neurons of a chunk must share their outer loop
                 outer_end = (first // geometry.inner + 1) * geometry.inner
                 last = min(last, first + NEURONS, outer_end)
-            chunks.append((tensor, first, last))
+            chunks.append((tensor, first, last, 0))
             filled += (last - first) * fan_in
             first = last
             if filled >= target:

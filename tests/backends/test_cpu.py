@@ -545,6 +545,30 @@ class TestManners:
             told.append(done.stderr.splitlines())
         assert told == [[announce.MESSAGE], []]
 
+    def test_a_compiled_kernel_and_a_cached_one_agree_bit_for_bit(self, tmp_path):
+        # A rounded momentum buffer made the functions too large to be inlined, so there were two copies.
+        script = (
+            "import torch; from nero import Nero\n"
+            "torch.manual_seed(0)\n"
+            "layer = torch.nn.Linear(200, 37)\n"
+            "optimizer = Nero(layer, preset='rows', momentum_dtype='bfloat16', fused=True)\n"
+            "for _ in range(3):\n"
+            "    layer.weight.grad = torch.randn(37, 200)\n"
+            "    optimizer.step()\n"
+            "print(layer.weight.view(torch.int32).tolist())\n"
+        )
+        compiled, cached = (
+            subprocess.run(
+                [sys.executable, "-c", script],
+                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            ).stdout
+            for _ in range(2)
+        )
+        assert compiled == cached
+
     def test_autograd_sees_that_weights_have_changed(self):
         model = self.model()
         optimizer = Nero(model, fused=True)

@@ -28,6 +28,7 @@ from nero.backends.cpu.memory import (
     advance,
     bits_of,
     direction,
+    fused,
     if_momentum,
     is_finite,
     load,
@@ -59,7 +60,7 @@ RECORD = np.dtype(
     ]
 )
 # numba's cache depends only on this file, so it also names the version of `memory` it is compiled with.
-MEMORY = "ca3a745538dd"  # the first digits of the SHA-256 of memory.py
+MEMORY = "e785296208cc"  # the first digits of the SHA-256 of memory.py
 TASK = numba.from_dtype(RECORD)
 NEURONS = 128  # the maximum number of neurons processed together
 GROUP = 2048  # weights in the rows processed together: they and the rows before them stay in cache
@@ -545,7 +546,7 @@ def _write_and_sum(
         sw, ww = np.float32(0), np.float32(0)
         for i in range(length):
             y0 = direction(load(g0[i]), m0, i, a, b)
-            w0[i] = store(p * load(w0[i]) + (q * y0 + r), like)
+            w0[i] = store(fused(p, load(w0[i]), fused(q, y0, r)), like)
             advance(load(g0[i]), m0, i, c, mu, noise0)
             x, y = load(w[i]), direction(load(g[i]), m, i, a, b)
             gg += y * y
@@ -590,7 +591,7 @@ def _write(
     a, b, c, mu = _momentum_factors(task)
     for i in range(fan_in):
         y = direction(load(g[i]), m, i, a, b)
-        w[i] = store(p * load(w[i]) + (q * y + r), like)
+        w[i] = store(fused(p, load(w[i]), fused(q, y, r)), like)
         advance(load(g[i]), m, i, c, mu, noise + np.uint64(start))
 
 

@@ -140,6 +140,21 @@ def bits_of(typing_context: Any, x: Any) -> Any:
 
 
 @intrinsic
+def fused(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return ``x*y + z``, rounded once if the CPU can.
+
+    With fast math, the compiler may fuse either product of a sum of two, and choose again for each copy of
+    the code: a process that compiles the kernel would differ from one that finds it in the cache.
+    """
+    return x(x, x, x), lambda context, b, signature, args: _fused(b, *args)
+
+
+def _fused(b: Any, x: Any, y: Any, z: Any) -> Any:
+    kind = ir.FunctionType(x.type, [x.type] * 3)
+    return b.call(b.module.declare_intrinsic("llvm.fmuladd", [x.type], kind), [x, y, z])
+
+
+@intrinsic
 def if_momentum(typing_context: Any, like: Any, with_it: Any, without_it: Any) -> Any:
     """Return the first number with momentum, and the second without."""
     chosen = 2 if isinstance(like, types.NoneType) else 1
@@ -203,11 +218,11 @@ def advance(typing_context: Any, g: Any, m: Any, i: Any, c: Any, mu: Any, noise:
 
 
 def _averaged(context: Any, b: Any, signature: Any, args: Any) -> Any:
-    """Generate ``a*g + b*m[i]``: here, so that a caller with fast math contracts it."""
+    """Generate ``a*g + b*m[i]``, with the second product fused."""
     g, m, i, of_g, of_m = args
     kind, like = signature.args[0], signature.args[1].dtype
     old = context.cast(b, _widened(b, like, b.load(b.gep(m, [i]))), types.float32, kind)
-    return b.fadd(b.fmul(of_g, g), b.fmul(of_m, old))
+    return _fused(b, of_m, old, b.fmul(of_g, g))
 
 
 def _put_average(m: Any, i: Any, new: Any, noise: Any) -> None:

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
+# Some containers set this, and uv installs sources only: then every process compiles all that it imports of torch.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools slow variants \
 	integrations jax random mutants zoo docs pages notebooks site dist sbom lock clean

@@ -2,7 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist worksteal
+# Two for two cores; one for each of two suites that run side by side, since each worker imports and compiles it all.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Some containers set this, and uv installs sources only: then every process compiles all that it imports of torch.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: dev check check-fast lint types test test-core test-kernels test-distributed test-lab test-tools slow variants \
 	integrations jax random mutants zoo docs pages notebooks site dist sbom lock clean
@@ -88,7 +92,7 @@ test-tools: dev
 
 # Nero in real trainers.
 integrations: $(BIN)/.integrations
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integrations src/nero/integrations \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integrations src/nero/integrations \
 		docs/how-to/trainers.md
 
 # The port to JAX.

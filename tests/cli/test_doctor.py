@@ -40,12 +40,13 @@ def test_refuses_an_unknown_dtype(capsys):
 def test_prints_the_self_test_whole():
     pytest.importorskip("triton")
     code = (
-        "import warnings; warnings.simplefilter('ignore'); "
-        "from nero.cli import main; main(['doctor', '--dtypes', 'float32'])"
+        "import warnings; warnings.simplefilter('ignore'); from nero.cli import main\n"
+        "from backends.quick_interpreter import quick_interpreter\n"
+        "with quick_interpreter(): main(['doctor', '--dtypes', 'float32'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,

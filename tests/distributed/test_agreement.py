@@ -13,13 +13,13 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.debug import CommDebugMode
 
 from nero import Balanced, Nero
 from nero.baselines import Fromage, Lamb, Lars, Madam
 from nero.diagnostics import TurningMonitor
 from tests.distributed.ranks import (
     OPTIONS,
+    CountingMode,
     assert_same_bits,
     finite_gradients,
     gradients,
@@ -68,7 +68,7 @@ def raise_together(how, num_groups, fused):
         has_nan = spoil(dict(model.named_parameters())[name], step, everywhere=num_groups == 0)
         if has_nan:
             before = everything(model, optimizer)
-            counter = CommDebugMode() if step in counted else None
+            counter = CountingMode() if step in counted else None
             with counter or nullcontext(), pytest.raises(FloatingPointError) as caught:
                 optimizer.step()
             assert not counter or counter.get_total_counts() == num_groups, how
@@ -78,7 +78,7 @@ def raise_together(how, num_groups, fused):
             assert_unchanged(before, everything(model, optimizer), how)
             num_raised += 1
         set_grads(model, grads)
-        counter = CommDebugMode() if step in counted else None
+        counter = CountingMode() if step in counted else None
         with counter or nullcontext():
             optimizer.step()
         assert not counter or counter.get_total_counts() == num_groups + num_sums, how
@@ -147,7 +147,7 @@ def other_rules_send_nothing():
         layer = fully_shard(nn.Linear(6, 8))
         optimizer = Nero(layer, nonfinite=nonfinite)
         set_grads(layer, {"weight": torch.randn(8, 6), "bias": torch.randn(8)})
-        with CommDebugMode() as comm:
+        with CountingMode() as comm:
             optimizer.step()
         assert comm.get_total_counts() == 0, nonfinite
 
@@ -181,7 +181,7 @@ def madam_with_gradients_on_some_ranks():
     before = model.weight.to_local().clone()
     set_grads(model, {"weight": torch.ones(8, 6)})
     drop_on_first_rank(model, ["weight"])
-    with CommDebugMode() as comm:
+    with CountingMode() as comm:
         optimizer.step()
     assert comm.get_total_counts() == 0
     assert torch.equal(before, model.weight.to_local()) == (dist.get_rank() == 0)

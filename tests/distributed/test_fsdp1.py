@@ -9,7 +9,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.distributed.tensor.debug import CommDebugMode
 
 from nero import Nero, annotate
 from tests.distributed.flat_network import (
@@ -22,7 +21,7 @@ from tests.distributed.flat_network import (
     network,
     ranges_of,
 )
-from tests.distributed.ranks import on_ranks
+from tests.distributed.ranks import CountingMode, on_ranks
 
 PER_LAYER = {"auto_wrap_policy": ModuleWrapPolicy({nn.Linear, nn.Conv1d})}
 PEAK = {"preset": "rows", "momentum_dtype": "bfloat16", "norm": "peak"}
@@ -142,7 +141,7 @@ def a_step_has_one_small_all_reduce():
     model, optimizer, *_ = both({"lr": 0.02}, PER_LAYER)
     for step in range(2):
         loss_of(model, *batch(step)).backward()
-        with CommDebugMode() as comm:
+        with CountingMode() as comm:
             optimizer.step()
         assert comm.get_total_counts() == 1
     num_sums = sum(held.plan.num_slots for held, _ in ranges_of(optimizer))

@@ -5,11 +5,18 @@ import dataclasses
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor.debug import CommDebugMode
 
 import nero
 from nero.diagnostics import TurningMonitor, check_balance
-from tests.distributed.ranks import OPTIONS, finite_gradients, gradients, network, on_ranks, train
+from tests.distributed.ranks import (
+    OPTIONS,
+    CountingMode,
+    finite_gradients,
+    gradients,
+    network,
+    on_ranks,
+    train,
+)
 from tests.distributed.test_same_bits import SHARDINGS
 
 NUM_STEPS, EVERY, NUM_SAMPLED = 5, 3, 2
@@ -66,7 +73,7 @@ def _compare(shard, make, what):
     wanted, _ = _watched(reference, make(reference), steps)
     alone = shard(network())
     optimizer = make(alone)
-    with CommDebugMode() as comm:
+    with CountingMode() as comm:
         train(alone, optimizer, steps)
     reports, num_collectives = _watched(model, make(model), steps)
     added = num_collectives - comm.get_total_counts()
@@ -108,7 +115,7 @@ def _watched(model, optimizer, steps):
     options = {"every": EVERY, "max_layers": MAX_LAYERS, "every_rank": True}
     with (
         TurningMonitor(optimizer, model, **options, sinks=[reports := Reports()]),
-        CommDebugMode() as comm,
+        CountingMode() as comm,
     ):
         train(model, optimizer, steps)
     return reports, comm.get_total_counts()

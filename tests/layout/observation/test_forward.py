@@ -46,6 +46,30 @@ def test_every_form_of_an_example(example):
     assert observation.seen["kernel"].layouts == (neurons(1),)
 
 
+class Shared(nn.Module):
+    """One embedding under three names, as in T5."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(11, 4)
+        self.encoder, self.decoder = InOut(), InOut()
+        self.encoder.tokens = self.decoder.tokens = self.shared
+
+    def forward(self, ids):
+        encoded = self.encoder(self.encoder.tokens(ids))
+        return self.decoder(self.decoder.tokens(ids)) + encoded
+
+
+def test_a_module_with_several_names_keeps_its_parameters():
+    model = Shared()
+    before = dict(model.named_parameters(remove_duplicate=False))
+    assert not observe(model, torch.arange(5)).error
+    after = dict(model.named_parameters(remove_duplicate=False))
+    assert len(before) == 5
+    assert before.keys() == after.keys()
+    assert all(after[name] is param for name, param in before.items())
+
+
 def test_nothing_of_the_model_changes():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), InOut())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.utils.stateless import _reparametrize_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
@@ -68,15 +67,15 @@ def observe(model: nn.Module, example: Any) -> Observation:
             f"`{sharded[0]}` is sharded, and an example needs the model as it was before: read the layouts "
             "there with nero.param_groups(model, example=...), and pass them as overrides="
         )
-    tensors = {**params, **dict(model.named_buffers())}
+    tensors = {**params, **dict(nn.Module.named_buffers(model))}
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_mode:
         fakes = {name: fake_like(tensor, device) for name, tensor in tensors.items()}
     # Some modules also keep a parameter in a list, where it is not replaced by its stand-in.
     observer = Observer({name: [param, fakes[name]] for name, param in params.items()})
-    for name, buffer in model.named_buffers():
-        observer.values.put_integers(fakes[name], buffer)
+    for name in tensors.keys() - params.keys():
+        observer.values.put_integers(fakes[name], tensors[name])
     with fake_mode:
         run = _runner(model, example, device, observer.values)
     hook = model.register_forward_pre_hook(
@@ -90,7 +89,7 @@ def observe(model: nn.Module, example: Any) -> Observation:
             torch.no_grad(),
             _decomposed(),
             _Constants(),
-            _reparametrize_module(model, fakes, tie_weights=True),
+            _replaced(model, {id(tensor): fakes[name] for name, tensor in tensors.items()}),
             fake_mode,
             observer,
         ):
@@ -130,6 +129,25 @@ def _arguments(model: nn.Module, example: Any) -> tuple[tuple[Any, ...], dict[st
     except TypeError:
         return _arguments(model, example[0]) if example else ((), {})
     return tuple(example), {}
+
+
+@contextmanager
+def _replaced(model: nn.Module, stand_ins: Mapping[int, Tensor]) -> Iterator[None]:
+    """Replace parameters and buffers by their stand-ins, by identity.
+
+    Torch's own function goes by name, and restores a module that has two names to its stand-ins.
+    """
+    holders: list[dict[str, Any]]
+    holders = [each for m in model.modules() for each in (m._parameters, m._buffers)]
+    saved = [(holder, dict(holder)) for holder in holders]
+    try:
+        for holder, tensors in saved:
+            holder.update((name, stand_ins.get(id(t), t)) for name, t in tensors.items())
+        yield
+    finally:
+        for holder, tensors in saved:
+            holder.clear()
+            holder.update(tensors)
 
 
 @contextmanager

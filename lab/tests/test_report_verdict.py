@@ -102,6 +102,7 @@ BEHIND = {
     **{"sgd": (20.0, 20.1, 20.0), "lamb": (22.0, 22.1, 22.0)},
 }
 AHEAD = BEHIND | {"nero": (5.0, 5.1, 5.0)}
+LEVEL = BEHIND | {"nero": (9.0, 10.1, 11.0)}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,8 @@ AHEAD = BEHIND | {"nero": (5.0, 5.1, 5.0)}
         (AHEAD, 2, AHEAD, "held", PROTOCOL_SCALE),
         (AHEAD, 2, {name: AHEAD[name] for name in ("nero", "sgd")}, "likely", "cpu"),
         (AHEAD, 2, {"nero": AHEAD["nero"]}, "likely", "cpu"),
+        (LEVEL, 3, BEHIND, "did not hold", PROTOCOL_SCALE),
+        (LEVEL, 3, LEVEL, "undecided", "cpu"),
         ({"nero": AHEAD["nero"]}, 3, AHEAD, "held", PROTOCOL_SCALE),
     ],
 )

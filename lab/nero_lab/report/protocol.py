@@ -166,7 +166,7 @@ def _sentence(found: Scored, favourite: Rate, rival: Rate) -> str:
 def _chosen(found: Scored, rate: Rate) -> str:
     if not _is_tuned(found, rate):
         return "default"
-    return f"best of {rate.num_rates} learning rates"
+    return f"best of {rate.num_rates} learning rate{'s' if rate.num_rates > 1 else ''}"
 
 
 def _percent(value: float) -> str:

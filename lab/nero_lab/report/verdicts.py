@@ -6,7 +6,8 @@ was inconclusive, a rival did not run, or the leader had more learning rates to 
 With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
 more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
 become *likely* and *doubtful*. Smoke runs are too small to test anything. The protocol's runs are short,
-so they decide only where larger runs have too few seeds or test nothing, and not if they contradict them.
+so they decide only where larger runs have too few seeds, test nothing or are inconclusive, and not if they
+contradict them.
 """
 
 from collections import Counter
@@ -88,8 +89,8 @@ class Claim:
     ) -> Verdict:
         """Test the claim on ``results``, or on the protocol's runs if those know better.
 
-        They do if the others test nothing, or have too few seeds and no more rivals. If the two contradict
-        each other, the claim is undecided.
+        They do if the others test nothing, or have no more rivals and either too few seeds or no clear
+        result. If the two contradict each other, the claim is undecided.
         """
         is_own = {name: found.scale == PROTOCOL_SCALE for name, found in results.items()}
         larger = self._tested_on(
@@ -100,9 +101,10 @@ class Claim:
             return larger
         if larger.finding == "not tested":
             return own
-        if larger.num_seeds >= MIN_SEEDS or own.num_seeds < MIN_SEEDS:
+        if own.num_seeds < MIN_SEEDS or len(own.pairs) < len(larger.pairs):
             return larger
-        if len(own.pairs) < len(larger.pairs):
+        is_clear = larger.finding != "undecided" or own.finding == "undecided"
+        if larger.num_seeds >= MIN_SEEDS and is_clear:
             return larger
         if {larger.finding, own.finding} == {"held", "did not hold"}:
             remark = (

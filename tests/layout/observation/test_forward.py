@@ -47,7 +47,7 @@ def test_every_form_of_an_example(example):
 
 
 class Shared(nn.Module):
-    """One embedding under three names, as in T5."""
+    """One embedding under three names, as encoder-decoders have."""
 
     def __init__(self):
         super().__init__()

@@ -74,7 +74,7 @@ def test_kernels_compile(target, dtype, stochastic, momentum, phase, wide_load):
 
     average = momentum and getattr(tl, momentum)
     constants = {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "AVERAGE": average}
-    constants["PHASE"] = int(phase)
+    constants |= {"PHASE": int(phase), "KEPT": 0}
     is_cuda = isinstance(target, int)
     advance = compiled_kernel(advance_kernel, {"BLOCK": 128}, target, num_tensors="i32")
     step = compiled_kernel(step_kernel, constants, target)

@@ -35,15 +35,18 @@ CONSTRAINTS = {
 # shape, fan-in dims, how memory is walked
 LAYOUTS = {
     "rows of 3": ((40, 3), (1,), Kind.SHORT),
+    "rows of 12": ((40, 12), (1,), Kind.ROWS_32),
     "rows of 27": ((5, 3, 3, 3), (1, 2, 3), Kind.SHORT),
     "rows of 16": ((40, 16), (1,), Kind.ROWS_32),
     "rows of 64": ((20, 64), (1,), Kind.ROWS_64),
-    "rows of 80": ((6, 80), (1,), Kind.ROWS_256),
-    "rows of 100": ((6, 100), (1,), Kind.STRIDED),
+    "rows of 75": ((9, 75), (1,), Kind.STRIDED),
+    "rows of 100": ((6, 100), (1,), Kind.ROWS_256),
     "rows of 768": ((2, 768), (1,), Kind.ROWS_1024),
     "rows of 777": ((2, 777), (1,), Kind.STRIDED),
-    "rows of 5000": ((2, 5000), (1,), Kind.STRIDED),
-    "rows of 8208": ((2, 8208), (1,), Kind.LONG),
+    "rows of 5001": ((2, 5001), (1,), Kind.STRIDED),
+    "rows of 1600": ((2, 1600), (1,), Kind.LONG),
+    "rows of 4100": ((2, 4100), (1,), Kind.LONG),
+    "rows of 16388": ((2, 16388), (1,), Kind.LONG),
     "one row": ((1, 48), (1,), Kind.ROWS_64),
     "columns": ((70, 40), (0,), Kind.COLUMNS),
     "experts (expert, in, out)": ((2, 6, 34), (1,), Kind.COLUMNS),
@@ -162,6 +165,43 @@ class TestAgreement:
         (update,), (other,) = train([update], 6)
         check(update, other)
         assert update.weight.is_contiguous(memory_format=torch.channels_last)
+
+    @pytest.mark.parametrize("length", [8, 13], ids=["aligned", "unaligned"])
+    def test_with_plain_for_rows_with_gaps(self, length):
+        update = balanced((6, length), (1,))
+        weight, grad = torch.zeros(6, 16), torch.zeros(6, 16)
+        weight[:, :length] = update.weight
+        update = update._replace(weight=weight[:, :length], grad=grad[:, :length])
+        assert kind_of(update) == (Kind.ROWS_32 if length == 8 else Kind.SHORT)
+        other = twin(update)
+        update.grad.normal_()
+        KERNEL.step_([update])
+        plain.step_([other])
+        check(update, other)
+        assert not weight[:, length:].any()
+
+    @pytest.mark.parametrize(
+        ("length", "with_momentum"), [(1600, 2048), (4096, 4096), (4100, 8192)]
+    )
+    def test_long_rows_are_kept_by_a_launch_of_their_own(self, length, with_momentum):
+        update = balanced((2, length), (1,), momentum=0.9)
+        update.state["exp_avg"] = torch.randn_like(update.weight)
+        assert backend.variant_of(update).kept == with_momentum
+        other = twin(update)
+        update.grad.normal_()
+        KERNEL.step_([update, balanced((4, 27), (1,))])
+        plain.step_([other])
+        check(update, other)
+        torch.testing.assert_close(update.state["exp_avg"], other.state["exp_avg"])
+
+    def test_rows_that_registers_cannot_hold_are_read_block_by_block(self):
+        momentum = balanced((1, 8196), (1,), momentum=0.9)
+        momentum.state["exp_avg"] = torch.zeros_like(momentum.weight)
+        float64 = balanced((1, 2048), (1,), torch.float64)
+        odd, short = balanced((1, 2049), (1,)), balanced((1, 1024), (1,))
+        for update in (momentum, float64, odd, short, balanced((1, 16388), (1,))):
+            assert backend.variant_of(update).kept == 0
+        assert backend.variant_of(balanced((1, 16384), (1,))).kept == 16384
 
     def test_with_plain_at_an_odd_address(self):
         weight = project(torch.randn(2, 768), fan_in_dims=(1,))

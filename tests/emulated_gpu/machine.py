@@ -13,7 +13,7 @@ from tests.emulated_gpu.ptx import WARP, Address, Instruction, PtxError
 from tests.emulated_gpu.ptx_types import INT, UINT
 
 _SECTOR = 32
-_HINTS = ("evict_last", "evict_first", "evict_normal", "nc", "ca", "cg", "wb", "wt")
+_HINTS = ("evict_last", "evict_first", "evict_normal", "nc", "ca", "cg", "wb", "wt", "volatile")
 
 
 @dataclass

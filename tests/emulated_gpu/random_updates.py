@@ -14,15 +14,17 @@ _CONSTRAINTS = (
     Sphere(), Sphere(centre=False), Sphere(radius=None), Sphere("initial"), Sphere(3.0),
     Sphere(radius=None, centre=False),
 )  # fmt: skip
+_FAN_INS = (
+    *(1, 2, 3, 12, 16, 27, 32, 33, 48, 64, 75, 100, 128, 147, 256, 257, 272),
+    *(768, 777, 1024, 1040, 2064),
+)
 
 
 def random_updates(variant: Variant, *, num: int, seed: int) -> list[Update]:
     """Return updates that the kernel of this variant can walk."""
     make, pick, found = _Maker(variant, seed), random.Random(seed), []
     while len(found) < num:
-        fan_in = pick.choice(
-            (1, 2, 3, 16, 27, 32, 33, 48, 64, 100, 128, 256, 257, 272, 768, 777, 1024, 1040, 2064)
-        )
+        fan_in = pick.choice(_FAN_INS)
         neurons = pick.randint(1, 40 if fan_in <= 64 else 6)
         few = min(fan_in, 40)  # columns and pieces take many blocks
         shape, dims = pick.choice((

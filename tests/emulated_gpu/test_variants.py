@@ -16,7 +16,9 @@ from nero.backends.triton import selftest, trust
 from nero.backends.triton.cases import Case, twin
 from nero.backends.triton.launch import TritonBackend, Variant
 from nero.backends.triton.selftest import self_test
+from nero.backends.triton.table import KEPT, Phase
 from nero.core.precision import working_dtype
+from nero_tools.bench.gpu.machine_code import compiled_kernel, read_code
 from tests.emulated_gpu.counts import SHAPES, counted
 from tests.emulated_gpu.driver import emulated_gpu
 from tests.emulated_gpu.opcode_cases import CASES
@@ -34,11 +36,15 @@ VARIANTS = [
     for momentum in (None, working_dtype(dtype), torch.bfloat16)
 ]
 VARIANTS += [FLOAT32._replace(shared=True), BFLOAT16._replace(shared=True)]
+VARIANTS += [FLOAT32._replace(kept=length) for length in KEPT]
+VARIANTS += [BFLOAT16._replace(kept=length) for length in KEPT if length <= 8192]
 USUAL = [
     (80, FLOAT32._replace(momentum=torch.bfloat16)),
     (80, FLOAT32._replace(shared=True)),
     (90, BFLOAT16._replace(momentum=None)),
     (100, FLOAT32),
+    (80, FLOAT32._replace(kept=4096)),
+    (90, BFLOAT16._replace(kept=2048)),
 ]
 RUNS = [
     pytest.param(*run, id=f"sm_{run[0]}-" + "-".join(map(str, run[1][1:])),
@@ -70,7 +76,8 @@ def test_agrees_with_plain(architecture, variant, monkeypatch):
         assert share >= (0.8 if variant.shared else 0.95), (
             f"{share:.1%} of {len(emulator.kernel.code)} instructions were executed"
         )
-    check_random(variant, architecture)
+    if not variant.kept:
+        check_random(variant, architecture)
 
 
 def untested(names):
@@ -100,11 +107,11 @@ def check_random(variant, architecture):
     theirs = [twin(case) for case in cases]
     with emulated_gpu(architecture):
         if variant.shared:
-            backend = TritonBackend()
+            backend = TritonBackend(keeps_rows=False)
             turns = [*map(plain.turn_of, updates, backend.gram(updates))]
             backend.apply_(updates, turns)
         else:
-            TritonBackend().step_(updates)
+            TritonBackend(keeps_rows=False).step_(updates)
     different = []
     for case, other in zip(cases, theirs, strict=True):
         terms = selftest._step_plainly(other.update)
@@ -136,15 +143,35 @@ class TestSelfTest:
         assert sum(gpu.launches.values()) == 10
 
 
-def test_short_rows_take_few_instructions_per_weight_and_are_read_once():
+def test_rows_take_few_instructions_per_weight_and_are_read_once():
     """Each thread computes the coefficients of one neuron, instead of all those of its rows."""
-    limits = {16: 150, 27: 350, 32: 80, 48: 120, 64: 80, 128: 160, 256: 80}
+    limits = {16: 150, 27: 350, 32: 80, 48: 120, 64: 80, 100: 190, 128: 160, 256: 80}
+    limits |= {2048: 60, 3072: 80, 4096: 60}  # in registers, by programs of more warps
     names = {f"rows of {n}": limit for n, limit in limits.items()}
     rows = counted("float32", FLOAT32, 80, [each for each in SHAPES if each[0] in names])
     assert len(rows) == len(names)
     for row in rows:
         assert row["instructions"] <= names[row["shape"]], row
-        assert row["bytes"] == row["limit"] == 12 or row["shape"] == "rows of 27", row
+        # Rows of 27 and 100 share sectors with others.
+        most = {"rows of 27": 15.2, "rows of 100": 12.6}.get(row["shape"], 12)
+        assert 12 <= row["bytes"] <= most, row
+
+
+@pytest.mark.slow
+def test_what_is_not_kept_would_spill():
+    """Rows of 16,384 and their averages: three float32 of each are more than a program's registers."""
+    assert kept_registers(8192, "float32").stack_bytes == 0
+    assert kept_registers(16384, "float32").stack_bytes > 0
+
+
+def kept_registers(length, momentum):
+    import triton.language as tl
+
+    from nero.backends.triton.kernels import step_kernel
+
+    constants = {"DTYPE": tl.float32, "STOCHASTIC": False, "AVERAGE": getattr(tl, momentum)}
+    constants |= {"PHASE": int(Phase.WHOLE), "KEPT": length}
+    return read_code(compiled_kernel(step_kernel, constants, 80, kept=length))
 
 
 def test_polar():

@@ -36,12 +36,14 @@ class Case(NamedTuple):
 def cases(variant: Variant) -> list[Case]:
     """Return the cases that are stepped once: rules, options, and every kind of tile."""
     make = _Maker(variant)
+    if variant.kept:
+        lengths = (variant.kept // 2 + 16, variant.kept)
+        return [*_awkward_tiles(make, {f"rows of up to {variant.kept}": lengths})]
     awkward = [_awkward_rows(make), _awkward_elements(make)]
+    tiles = [*_tiles(make), *_awkward_tiles(make, _fan_ins())]
     if variant.momentum or variant.stochastic:  # the same lines of the kernel handle the options
-        return [*awkward, *_tiles(make), *_awkward_tiles(make)]
-    return [
-        *awkward, _propagated(make), *_options(make), *_tiles(make), *_awkward_tiles(make),
-    ]  # fmt: skip
+        return [*awkward, *tiles]
+    return [*awkward, _propagated(make), *_options(make), *tiles]
 
 
 def moving_cases(variant: Variant) -> list[tuple[Case, Case]]:
@@ -146,23 +148,30 @@ def _awkward_rows(make: _Maker) -> Case:
     return case
 
 
-def _awkward_tiles(make: _Maker) -> Iterator[Case]:
-    """Make awkward neurons of every kind of tile, with several blocks if the kind has them.
+def _fan_ins() -> dict[str, tuple[int, int]]:
+    """Return two fan-ins for every kind of tile.
 
-    Each kind is compiled separately, and so is each of a thread's numbers. The last block is short in a
-    kind's first case and nearly full in its second, which has the options that a kind has code for.
+    The last block is short in the first and nearly full in the second.
     """
     long, strided = TILES[Kind.LONG][1], TILES[Kind.STRIDED][1]
-    fan_ins = {
+    return {
         "rows of 3": (3, 3),
         "rows of 16": (16, 16),
         "rows of 48": (48, 48),
-        "rows of 144": (144, 144),
+        "rows of 104": (104, 136),
         "wide rows": (272, 272),
         "rows of several blocks": (long + 16, 2 * long - 16),
         "columns": (40, 40),
         "odd rows of several blocks": (strided + 7, 2 * strided - 5),
     }
+
+
+def _awkward_tiles(make: _Maker, fan_ins: dict[str, tuple[int, int]]) -> Iterator[Case]:
+    """Make awkward neurons of some kinds of tile, with several blocks if the kind has them.
+
+    Each kind is compiled separately, and so is each of a thread's numbers. The second case has the options
+    that a kind has code for.
+    """
     for name, (fan_in, other_fan_in) in fan_ins.items():
         dim = 1 if name == "columns" else 0
         shapes = [(5, fan_in), (3, other_fan_in)]

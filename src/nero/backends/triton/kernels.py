@@ -3,7 +3,8 @@
 A kernel sees the model as a table: one row of `INTEGERS` (addresses, sizes, flags) and one of `NUMBERS` per
 tensor. A program processes one tile of a tensor: some elements, or some neurons by a block of their fan-in.
 The first block stays in registers between the reading and the writing pass, so a neuron that fits into it
-costs the memory traffic of SGD; the rest of a longer one is read twice.
+costs the memory traffic of SGD; the rest of a longer one is read twice. A launch for rows of up to `KEPT`
+weights has more warps, and keeps whole rows.
 
 `AVERAGE` is the dtype of the momentum buffer, or ``None`` without one. `PHASE` is the whole step, or one
 half of it if the fan-in is sharded: the sums, in float64 since no rank sees whether terms cancel, or the
@@ -52,7 +53,9 @@ BIAS_SCALE, GAIN_PENALTY, MOMENTUM = _columns(NUMBERS, "bias_scale", "gain_penal
 ROW_LENGTH, NUMBERS_LENGTH = tl.constexpr(len(INTEGERS)), tl.constexpr(len(NUMBERS))
 PROPAGATE, PEAK = tl.constexpr(_PROPAGATE), tl.constexpr(_PEAK)
 WHOLE, SUMS, ROWS = (tl.constexpr(int(phase)) for phase in Phase)
-ELEMENTS, _, FIRST_ALIGNED, *_, LONG, COLUMNS, STRIDED = (tl.constexpr(int(kind)) for kind in Kind)
+ELEMENTS, _, FIRST_ALIGNED, *_, ROWS_1024, LONG, COLUMNS, STRIDED = (
+    tl.constexpr(int(kind)) for kind in Kind
+)
 NUM_ELEMENTS, NUM_KINDS = tl.constexpr(TILES[Kind.ELEMENTS][0]), tl.constexpr(len(Kind))
 NEURONS_OF = tl.constexpr(tuple(TILES[kind][0] for kind in Kind))
 BLOCK_OF = tl.constexpr(tuple(TILES[kind][1] for kind in Kind))
@@ -106,7 +109,7 @@ def advance_kernel(table, numbers, factors, seeds, num_tensors, BLOCK: tl.conste
 def step_kernel(
     table, numbers, factors, seeds, tiles,
     DTYPE: tl.constexpr, STOCHASTIC: tl.constexpr, AVERAGE: tl.constexpr,
-    PHASE: tl.constexpr = WHOLE,
+    PHASE: tl.constexpr = WHOLE, KEPT: tl.constexpr = 0,
 ):  # fmt: skip
     """Update one tile: weights, averages and the number of skipped neurons."""
     program = tl.program_id(0)
@@ -117,6 +120,9 @@ def step_kernel(
         return  # A step at lr = 0 changes nothing.
     tile = program - tl.load(row + FIRST_TILE)
     seed = tl.load(seeds + tensor)
+    if KEPT:
+        _neurons(row, number, factor, seed, tile, ROWS_1024, 1, KEPT, DTYPE, STOCHASTIC, AVERAGE)
+        return
     kind = tl.load(row + KIND)
     if kind == ELEMENTS:
         _elements(row, number, factor, seed, tile, DTYPE, STOCHASTIC, AVERAGE)
@@ -147,9 +153,10 @@ def _neurons(
     averages, mu = _averages(row, WORK, AVERAGE), tl.load(number + MOMENTUM)
     fan_in, stride = tl.load(row + FAN_IN).to(tl.int32), tl.load(row + INNER_STRIDE)
     if ALIGNED:  # enables 128-bit loads
+        UNIT: tl.constexpr = 16 * 8 // DTYPE.primitive_bitwidth
         weights, grads = tl.multiple_of(weights, 16), tl.multiple_of(grads, 16)
         averages = tl.multiple_of(averages, 16)
-        fan_in, stride = tl.multiple_of(fan_in, 16), tl.multiple_of(stride, 16)
+        fan_in, stride = tl.multiple_of(fan_in, UNIT), tl.multiple_of(stride, UNIT)
     if WALK == COLUMNS:
         stride = 1
     fan_inner, fan_stride = tl.load(row + FAN_INNER).to(tl.int32), tl.load(row + FAN_OUTER_STRIDE)
@@ -219,6 +226,11 @@ def _neurons(
                 written = _spread(written.to(tl.int32)) != 0
 
     if PHASE != SUMS:
+        if AVERAGE is not None:
+            # Computed again, since it would use registers until here. A volatile load hides from the
+            # compiler that the result is the same.
+            mu = tl.load(number + MOMENTUM, volatile=True)
+            d = _mixed(g, m, mu)
         p, q, r = p[:, None], q[:, None], r[:, None]
         moves, written = moves[:, None], written[:, None]
         _write(weights, w, d, p, q, r, offset, mask & moves, seed, DTYPE, STOCHASTIC)
@@ -266,8 +278,13 @@ def _direction(averages, g, mask, mu, AVERAGE: tl.constexpr):
     d, m = g, g
     if AVERAGE is not None:
         m = tl.load(averages, mask, 0.0).to(g.dtype)
-        d = (1 - mu * mu).to(g.dtype) * g + (mu * mu).to(g.dtype) * m
+        d = _mixed(g, m, mu)
     return d, m
+
+
+@triton.jit
+def _mixed(g, m, mu):
+    return (1 - mu * mu).to(g.dtype) * g + (mu * mu).to(g.dtype) * m
 
 
 @triton.jit

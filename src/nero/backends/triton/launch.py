@@ -2,7 +2,8 @@
 
 The kernel walks a table of addresses, so a step takes two launches for any number of tensors: one advances
 the step counters, one updates. Each further combination of dtype, momentum and stochastic rounding adds a
-launch. If the fan-in is sharded, the sums take one launch, and the new rows two. ``lr`` and ``step`` are
+launch, and so does each of the lengths in `KEPT` that the model has rows of, since long rows need more
+warps. If the fan-in is sharded, the sums take one launch, and the new rows two. ``lr`` and ``step`` are
 read on the device, so a step never synchronizes, and once the table is built, the step can be captured in
 a CUDA graph. Tensors that the kernel cannot walk go to the plain backend; `why_not` says why.
 
@@ -28,10 +29,12 @@ from nero.backends.geometry import scatters_noise, update_geometry
 from nero.backends.halves import Buffers
 from nero.backends.triton.table import (
     INTEGERS,
+    KEPT,
     NUM_FACTORS,
     Entry,
     Phase,
     device_lr,
+    kept_length,
     table_entry,
     walk_of,
 )
@@ -56,6 +59,8 @@ class Variant(NamedTuple):
     """The dtype of the momentum buffer, if there is one."""
     shared: bool = False
     """Whether the step is taken in two halves, because the fan-in is sharded."""
+    kept: int = 0
+    """Of which of `KEPT` the launch is; 0 for all other tiles."""
 
 
 Judge: TypeAlias = Callable[[Variant], bool]
@@ -70,10 +75,11 @@ class TritonBackend:
 
     Args:
         judge: called before every launch; if it returns ``False``, the plain backend runs the step instead.
+        keeps_rows: whether rows of more than 1,024 weights are kept in registers, by launches of their own.
     """
 
-    def __init__(self, judge: Judge | None = None) -> None:
-        self._judge = judge
+    def __init__(self, judge: Judge | None = None, *, keeps_rows: bool = True) -> None:
+        self._judge, self._keeps_rows = judge, keeps_rows
         self._tables: OrderedDict[_Key, Table] = OrderedDict()
         self._captured: list[Table] = []
         self.num_built = 0
@@ -132,6 +138,8 @@ class TritonBackend:
         for i, update in enumerate(updates):
             if why_not(update) is None:
                 variant = variant_of(update)._replace(shared=shared)
+                if shared or not self._keeps_rows:
+                    variant = variant._replace(kept=0)
                 launches.setdefault(variant, []).append(i)
             else:
                 others.append(i)
@@ -183,7 +191,13 @@ def _mark_changed(updates: Sequence[Update]) -> None:
 def variant_of(update: Update) -> Variant:
     """Return the kernel for an update."""
     weight = update.weight
-    return Variant(weight.device, weight.dtype, rounds_weight(update), average_dtype(update))
+    return Variant(
+        weight.device,
+        weight.dtype,
+        rounds_weight(update),
+        average_dtype(update),
+        kept=kept_length(update),
+    )
 
 
 def why_not(update: Update) -> str | None:
@@ -331,8 +345,14 @@ def _run(table: Table, phase: Phase = Phase.WHOLE) -> None:
                 STOCHASTIC=variant.stochastic,
                 AVERAGE=variant.momentum and getattr(tl, dtype_name(variant.momentum)),
                 PHASE=int(phase),
-                **COMPILATION,
+                KEPT=variant.kept,
+                **compilation(variant.kept),
             )
+
+
+def compilation(kept: int) -> dict[str, int | bool]:
+    """Return the compiler's options for a launch."""
+    return {**COMPILATION, "num_warps": KEPT[kept]} if kept else COMPILATION
 
 
 def _is_interpreted() -> bool:

@@ -63,6 +63,8 @@ class SelfTest:
     """The dtype of the momentum buffer."""
     shared: bool
     """Whether the step was taken in two halves."""
+    kept: int
+    """The length of rows that a program keeps in registers, if the kernel is that of long rows."""
     num_cases: int
     seconds: float
     differences: tuple[Difference, ...] = ()
@@ -80,6 +82,7 @@ class SelfTest:
             kernel.append("bfloat16 momentum" if self.momentum == "bfloat16" else "momentum")
         kernel += ["stochastic rounding"] * self.stochastic
         kernel += ["sharded fan-in"] * self.shared
+        kernel += [f"rows of up to {self.kept}"] * bool(self.kept)
         name = f"{', '.join(kernel)} on {self.device}"
         if self.error is not None:
             return f"{name}: the kernel does not run: {self.error}"
@@ -113,7 +116,8 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
     error = why_not_device(variant.device)
     if error is None:
         try:
-            for case, different in _compared(variant, backend or TritonBackend()):
+            backend = backend or TritonBackend(keeps_rows=variant.kept > 0)
+            for case, different in _compared(variant, backend):
                 num_cases += max(len(case.rows), 1)
                 differences += different
         except Exception as raised:  # anything a compiler or driver may raise
@@ -125,6 +129,7 @@ def self_test(variant: Variant, backend: TritonBackend | None = None) -> SelfTes
         stochastic=variant.stochastic,
         momentum=None if variant.momentum is None else dtype_name(variant.momentum),
         shared=variant.shared,
+        kept=variant.kept,
         num_cases=num_cases,
         seconds=time.perf_counter() - start,
         differences=tuple(differences),
@@ -145,7 +150,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, list[Difference]]]:
-    once, moving = cases(variant), moving_cases(variant)
+    once, moving = cases(variant), moving_cases(variant) if not variant.kept else []
     for case in (*once, *(before for before, _ in moving)):
         reason = why_not(case.update)
         assert reason is None, f"{case.name}: {reason}"

@@ -59,6 +59,11 @@ For programs of two warps: every warp computes the coefficients, so more warps w
 arithmetic. No branch of the kernel should need many more registers than the others, since all get the
 largest number, which limits how many programs a GPU runs at a time.
 """
+KEPT = {2048: 2, 4096: 4, 8192: 8, 16384: 8}
+"""Lengths of longer rows that a program keeps in registers, and the number of its warps.
+
+Each length is a launch of its own, because the number of warps belongs to a launch.
+"""
 _ALIGNED_ROWS = (Kind.ROWS_32, Kind.ROWS_64, Kind.ROWS_256, Kind.ROWS_1024)
 
 INTEGERS: tuple[str, ...] = (
@@ -113,11 +118,11 @@ def table_entry(update: Update) -> Entry:
     weight, geometry = update.weight, update_geometry(update)
     addresses = {"weight": weight.data_ptr(), "grad": update.grad.data_ptr()}
     assert geometry is not None
-    is_aligned = not any(address % 16 for address in addresses.values())
-    if "exp_avg" in update.state:
-        is_aligned = is_aligned and update.state["exp_avg"].data_ptr() % 16 == 0
+    tensors = (weight, update.grad, update.state.get("exp_avg", weight))
+    is_aligned = not any(tensor.data_ptr() % 16 for tensor in tensors)
+    unit = 16 // weight.itemsize if is_aligned else None
     is_elements = update.neurons.is_elementwise
-    walk = walk_of(geometry, is_elements=is_elements, is_aligned=is_aligned)
+    walk = walk_of(geometry, is_elements=is_elements, unit=unit)
     assert walk is not None
     lr, hyper = device_lr(update.lr, weight.device), update.hyper
     has_correction = hyper.norm == "rms" and hyper.beta > 0
@@ -151,13 +156,13 @@ _NAN = math.nan
 
 
 @lru_cache(maxsize=4096)
-def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -> Walk | None:
+def walk_of(geometry: Geometry, *, is_elements: bool, unit: int | None = 4) -> Walk | None:
     """Divide a geometry into tiles, or return ``None`` if the kernel cannot walk it.
 
     Args:
         geometry: the loops over memory.
         is_elements: whether every element is a neuron.
-        is_aligned: whether all of its tensors start at multiples of 16 bytes.
+        unit: how many numbers are 16 bytes, if all of its tensors start at multiples of them.
 
     Example:
         >>> from nero.backends.geometry import geometry
@@ -174,14 +179,32 @@ def walk_of(geometry: Geometry, *, is_elements: bool, is_aligned: bool = True) -
     if fan_in >= 2**31 - TILES[Kind.LONG][1]:
         return None  # The kernel counts in 32 bits.
     if g.is_rows:
-        # The kernel also promises the compiler multiples of 16 elements.
-        is_aligned = is_aligned and fan_in % 16 == 0 and g.outer_stride % 16 == 0
+        # The kernel promises the compiler that every row starts and ends at a multiple of 16 bytes.
+        is_aligned = unit is not None and fan_in % unit == 0 and g.outer_stride % unit == 0
         kinds = (*_ALIGNED_ROWS, Kind.LONG) if is_aligned else (Kind.SHORT, Kind.STRIDED)
         kind = next((each for each in kinds if fan_in <= TILES[each][1]), kinds[-1])
         if kind != Kind.STRIDED:
             return Walk(kind, 1, g.outer, 0, g.outer_stride)
     kind = Kind.COLUMNS if g.fan_inner == 1 and g.inner_stride == 1 else Kind.STRIDED
     return Walk(kind, g.outer, g.inner, g.outer_stride, g.inner_stride)
+
+
+def kept_lengths(dtype: torch.dtype, has_momentum: bool) -> tuple[int, ...]:
+    """Return those of `KEPT` that do not spill registers: momentum needs half as many again."""
+    if dtype == torch.float64:
+        return ()
+    return tuple(length for length in KEPT if length <= (8192 if has_momentum else 16384))
+
+
+def kept_length(update: Update) -> int:
+    """Return the smallest of `KEPT` that a row fits into, or 0 if a program does not keep it."""
+    fan_in = update.neurons.fan_in
+    if fan_in <= TILES[Kind.LONG][1]:
+        return 0
+    lengths = kept_lengths(update.weight.dtype, "exp_avg" in update.state)
+    if table_entry(update).integers[INTEGERS.index("kind")] != Kind.LONG:
+        return 0
+    return min((length for length in lengths if fan_in <= length), default=0)
 
 
 def device_lr(lr: float | Tensor, device: torch.device) -> Tensor | None:

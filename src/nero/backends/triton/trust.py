@@ -108,6 +108,7 @@ def identity(variant: Variant) -> dict[str, Any]:
         "stochastic": variant.stochastic,
         "momentum": str(variant.momentum),
         "shared": variant.shared,
+        "kept": variant.kept,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,

@@ -8,12 +8,12 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from nero.backends.triton.launch import COMPILATION
+from nero.backends.triton.launch import COMPILATION, compilation
 from nero.backends.triton.table import TILES, Kind, Phase
 
 Architecture: TypeAlias = int | str
@@ -68,6 +68,13 @@ _AMD_CLASSES = {
     "spill": r"scratch_(load|store)|buffer_(load|store)",
     "shared": r"ds_(load|store|read|write)",
 }
+_AMD_CLASSES_WITHOUT_STACK = {
+    **_AMD_CLASSES,
+    "load": r"(global|buffer)_load",
+    "wide_load": r"(global|buffer)_load_(dwordx4|b128)",
+    "store": r"global_(store|atomic)|buffer_store",
+    "spill": r"scratch_(load|store)",
+}
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*)")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _AMD_INSTRUCTION = re.compile(r"^\t([a-z]\w+)(.*)")
@@ -102,6 +109,7 @@ class MachineCode:
     """Of a warp, on AMD."""
     num_spilled: int = 0
     """Registers that the assembler reports as spilled, on AMD."""
+    num_warps: int = NUM_WARPS
 
     @property
     def num_spills(self) -> int:
@@ -111,12 +119,13 @@ class MachineCode:
     def programs_per_sm(self, architecture: Architecture) -> int:
         """How many programs run on a multiprocessor at a time."""
         limits = _LIMITS[architecture]
-        each = -(-self.registers // limits.granule) * limits.granule * threads(architecture)
-        return min(limits.warps // NUM_WARPS, limits.programs, limits.registers // each)
+        each = -(-self.registers // limits.granule) * limits.granule
+        each *= threads(architecture, self.num_warps)
+        return min(limits.warps // self.num_warps, limits.programs, limits.registers // each)
 
     def occupancy(self, architecture: Architecture) -> float:
         """Return the share of a multiprocessor's warps that are in use."""
-        return self.programs_per_sm(architecture) * NUM_WARPS / _LIMITS[architecture].warps
+        return self.programs_per_sm(architecture) * self.num_warps / _LIMITS[architecture].warps
 
 
 def warp_size(architecture: Architecture) -> int:
@@ -131,9 +140,9 @@ def warp_size(architecture: Architecture) -> int:
     return 32 if major >= 10 else 64
 
 
-def threads(architecture: Architecture) -> int:
+def threads(architecture: Architecture, num_warps: int = NUM_WARPS) -> int:
     """Return the number of threads per program."""
-    return NUM_WARPS * warp_size(architecture)
+    return num_warps * warp_size(architecture)
 
 
 def compiled_tile(
@@ -143,6 +152,7 @@ def compiled_tile(
     *,
     is_exact: bool = False,
     block: int | None = None,
+    kept: int = 0,
 ) -> MachineCode:
     """Compile one kind of tile; without ``is_exact``, its usual path."""
     import triton.language as tl
@@ -153,21 +163,21 @@ def compiled_tile(
     constants = {
         "KIND": int(kind),
         "NEURONS": neurons,
-        "BLOCK": block or usual,
+        "BLOCK": kept or block or usual,
         **_constants(getattr(tl, dtype)),
         "EXACT": is_exact,
     }
-    return read_code(compiled_kernel(tile_kernel, constants, architecture))
+    return read_code(compiled_kernel(tile_kernel, constants, architecture, kept=kept))
 
 
-def compiled_step(dtype: str, architecture: Architecture) -> MachineCode:
-    """Compile the kernel as it is launched."""
+def compiled_step(dtype: str, architecture: Architecture, kept: int = 0) -> MachineCode:
+    """Compile the kernel as it is launched, for rows of up to ``kept`` weights or for all other tiles."""
     import triton.language as tl
 
     from nero.backends.triton.kernels import step_kernel
 
-    constants = {**_constants(getattr(tl, dtype)), "PHASE": int(Phase.WHOLE)}
-    return read_code(compiled_kernel(step_kernel, constants, architecture))
+    constants = {**_constants(getattr(tl, dtype)), "PHASE": int(Phase.WHOLE), "KEPT": kept}
+    return read_code(compiled_kernel(step_kernel, constants, architecture, kept=kept))
 
 
 def _constants(dtype: Any) -> dict[str, Any]:
@@ -175,7 +185,12 @@ def _constants(dtype: Any) -> dict[str, Any]:
 
 
 def compiled_kernel(
-    kernel: Any, constants: dict[str, Any], architecture: Architecture, **arguments: str
+    kernel: Any,
+    constants: dict[str, Any],
+    architecture: Architecture,
+    *,
+    kept: int = 0,
+    **arguments: str,
 ) -> Any:
     """Compile a kernel that takes the table, and then ``arguments``: by default, those of a step."""
     from triton.backends.compiler import GPUTarget
@@ -188,13 +203,14 @@ def compiled_kernel(
     backend = "cuda" if isinstance(architecture, int) else "hip"
     target = GPUTarget(backend, architecture, warp_size(architecture))
     source = ASTSource(kernel, signature, constants)
-    return compile_triton(source, target=target, options=dict(COMPILATION))
+    return compile_triton(source, target=target, options=dict(compilation(kept)))
 
 
 def read_code(compiled: Any) -> MachineCode:
     """Disassemble a kernel, and count."""
     if "amdgcn" in compiled.asm:
-        return _read_amd(compiled.asm["amdgcn"], compiled.metadata.shared)
+        read = _read_amd(compiled.asm["amdgcn"], compiled.metadata.shared)
+        return replace(read, num_warps=compiled.metadata.num_warps)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -210,6 +226,7 @@ def read_code(compiled: Any) -> MachineCode:
         shared_bytes=compiled.metadata.shared,
         counts=_count([name for name, _, _ in code], _CLASSES),
         loops=tuple(_loops(code, ("BRA",), _CLASSES)),
+        num_warps=compiled.metadata.num_warps,
     )
 
 
@@ -222,12 +239,14 @@ def _read_amd(text: str, shared_bytes: int) -> MachineCode:
             raise RuntimeError(f"the assembler does not tell {name}")
         told[name] = int(found[1])
     code = [*_instructions(text, _AMD_INSTRUCTION, _AMD_LABEL)]
+    # Without a stack, no buffer is one: these move tensors, by 32-bit offsets.
+    classes = _AMD_CLASSES if told["private_segment_fixed_size"] else _AMD_CLASSES_WITHOUT_STACK
     return MachineCode(
         registers=told["vgpr_count"],
         stack_bytes=told["private_segment_fixed_size"],
         shared_bytes=shared_bytes,
-        counts=_count([name for name, _, _ in code], _AMD_CLASSES),
-        loops=tuple(_loops(code, ("s_cbranch", "s_branch"), _AMD_CLASSES)),
+        counts=_count([name for name, _, _ in code], classes),
+        loops=tuple(_loops(code, ("s_cbranch", "s_branch"), classes)),
         scalar_registers=told["sgpr_count"],
         num_spilled=told["vgpr_spill_count"] + told["sgpr_spill_count"],
     )

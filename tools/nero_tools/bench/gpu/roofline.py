@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nero import param_groups
 from nero.backends.geometry import geometry
-from nero.backends.triton.table import TILES, Kind, walk_of
+from nero.backends.triton.table import KEPT, TILES, Kind, walk_of
 from nero.cli.arguments import add_json_argument, names_of
 from nero.cli.environment import versions
 from nero.cli.output import print_or_write
@@ -50,6 +50,8 @@ class Load:
     """A model's tensors with tiles of one kind and neurons of one fan-in."""
 
     kind: Kind
+    kept: int
+    """The launch for long rows that its tiles are in, or 0."""
     fan_in: int
     num_weights: int
     num_neurons: int
@@ -122,13 +124,19 @@ def make_report(
             show(f"{architecture}, {dtype}")
             whole = compiled_step(dtype, architecture)
             rows.append(row_of("all", dtype, architecture, whole, whole))
-            codes = {}
+            codes: dict[tuple[Kind, int], MachineCode] = {}
+            launches = {0: whole}
             for kind in Kind:
-                codes[kind] = compiled_tile(kind, dtype, architecture)
-                rows.append(row_of(kind.name.lower(), dtype, architecture, codes[kind], whole))
+                codes[kind, 0] = code = compiled_tile(kind, dtype, architecture)
+                rows.append(row_of(kind.name.lower(), dtype, architecture, code, whole))
+            for kept in KEPT:
+                launches[kept] = code = compiled_step(dtype, architecture, kept)
+                rows.append(row_of(f"all, rows of {kept}", dtype, architecture, code, code))
+            for kind, kept in {(load.kind, load.kept) for load in loads if load.kept}:
+                codes[kind, kept] = compiled_tile(kind, dtype, architecture, kept=kept)
             for card in CARDS:
                 if card.architecture == architecture:
-                    found = predicted(card, loads, codes, whole, model=model, dtype=dtype)
+                    found = predicted(card, loads, codes, launches, model=model, dtype=dtype)
                     entry = {**asdict(found), "step": found.step, "over_copy": found.over_copy}
                     predictions.append(entry)
     order = [card.name for card in CARDS]
@@ -161,7 +169,7 @@ def row_of(
         "instructions": counts["total"],
         "wide_loads": counts["wide_load"],
     }
-    if name == "all":
+    if name.startswith("all"):
         return row
     kind = Kind[name.upper()]
     per_thread = math.prod(TILES[kind]) / threads(architecture)
@@ -170,18 +178,18 @@ def row_of(
         **row,
         "float64_in_loops": sum(loop.float64 for loop in code.loops),
         **{
-            f"{key}_per_weight": run_counts(code, kind, TILES[kind][1])[key] / per_thread
+            f"{key}_per_weight": run_counts(code, TILES[kind][1], TILES[kind][1])[key] / per_thread
             for key in ("total", "float64", "conversion", "load", "store")
         },
     }
 
 
-def run_counts(code: MachineCode, kind: Kind, fan_in: int) -> dict[str, float]:
+def run_counts(code: MachineCode, block: int, fan_in: int) -> dict[str, float]:
     """Return the instructions that a thread runs for a tile, loops included.
 
     The code has the body of each loop once; a neuron of one block runs it not at all.
     """
-    num_more = max(-(-fan_in // TILES[kind][1]) - 1, 0)
+    num_more = max(-(-fan_in // block) - 1, 0)
     counts = Counter(asdict(code.counts))
     for loop in code.loops:
         for key, num in asdict(loop).items():
@@ -191,7 +199,7 @@ def run_counts(code: MachineCode, kind: Kind, fan_in: int) -> dict[str, float]:
 
 def loads_of(model: nn.Module) -> list[Load]:
     """Return what a model's parameters are to the kernel."""
-    loads: dict[tuple[Kind, int], list[int]] = {}
+    loads: dict[tuple[Kind, int, int], list[int]] = {}
     for group in param_groups(model):
         for param in group["params"]:
             tensor: Tensor = param[1] if isinstance(param, tuple) else param
@@ -201,17 +209,24 @@ def loads_of(model: nn.Module) -> list[Load]:
             walk = None if shape is None else walk_of(shape, is_elements=neurons.is_elementwise)
             if walk is None:
                 raise ValueError(f"the kernel cannot walk a tensor of shape {(*tensor.shape,)}")
-            sums = loads.setdefault((walk.kind, neurons.fan_in), [0, 0, 0])
+            kept = kept_of(walk.kind, neurons.fan_in)
+            kind = Kind.ROWS_1024 if kept else walk.kind  # the same code, with a larger block
+            sums = loads.setdefault((kind, kept, neurons.fan_in), [0, 0, 0])
             for i, num in enumerate((tensor.numel(), neurons.num_neurons, walk.num_tiles)):
                 sums[i] += num
-    return [Load(kind, fan_in, *sums) for (kind, fan_in), sums in sorted(loads.items())]
+    return [Load(*key, *sums) for key, sums in sorted(loads.items())]
+
+
+def kept_of(kind: Kind, fan_in: int) -> int:
+    """Return the launch that keeps rows of this length, or 0."""
+    return next((kept for kept in KEPT if kind == Kind.LONG and fan_in <= kept), 0)
 
 
 def predicted(
     card: Card,
     loads: Sequence[Load],
-    codes: Mapping[Kind, MachineCode],
-    whole: MachineCode,
+    codes: Mapping[tuple[Kind, int], MachineCode],
+    launches: Mapping[int, MachineCode],
     *,
     model: str,
     dtype: str,
@@ -222,13 +237,15 @@ def predicted(
     for load in loads:
         # Weights and gradients in, weights out; the average of each neuron in and out.
         moved += 3 * size * load.num_weights + 8 * load.num_neurons
-        neurons, block = TILES[load.kind]
+        neurons, block = (1, load.kept) if load.kept else TILES[load.kind]
+        whole = launches[load.kept]
         if load.fan_in > block:  # read again, from the cache if all programs' neurons fit into it
             at_once = whole.programs_per_sm(card.architecture) * card.num_sms * neurons
             if at_once * load.fan_in * 2 * size > card.cache_bytes:
                 moved += 2 * size * load.num_weights * (1 - block / load.fan_in)
-        counts = run_counts(codes[load.kind], load.kind, load.fan_in)
-        num_threads = threads(card.architecture) * load.num_tiles
+        code = codes[load.kind, load.kept]
+        counts = run_counts(code, block, load.fan_in)
+        num_threads = threads(card.architecture, code.num_warps) * load.num_tiles
         num_instructions += counts["total"] * num_threads
         num_float64 += counts["float64"] * num_threads
     return Prediction(
@@ -239,7 +256,7 @@ def predicted(
         memory=moved / card.bandwidth,
         instructions=num_instructions / card.issue,
         float64=num_float64 / card.float64,
-        launches=NUM_LAUNCHES * LAUNCH_SECONDS,
+        launches=(NUM_LAUNCHES + len({load.kept for load in loads} - {0})) * LAUNCH_SECONDS,
     )
 
 
@@ -253,7 +270,7 @@ def text(report: Mapping[str, Any]) -> str:
         shown = [str(row["architecture"]), row["dtype"], row["tile"], str(row["registers"])]
         shown += [str(row["spills"]), str(row["shared_bytes"]), f"{row['occupancy']:.0%}"]
         shown.append(str(row["wide_loads"]))
-        if row["tile"] == "all":
+        if row["tile"].startswith("all"):
             rows.append([*shown, "", "", "", ""])
             continue
         memory = row["load_per_weight"] + row["store_per_weight"]

@@ -17,7 +17,8 @@ def test_the_package_grows_by_decision_only():
     without which the presets lose on rare words, and the output layers that JAX has to be told about; and
     for a schedule, so that nobody has to choose one; and for files of the layout package that import each
     other in one direction only; and for rules and held parameters, which can be read without the shell; and
-    for a report in pages, with the tables of the protocol, which also decides claims of few seeds.
+    for a report in pages, with the tables of the protocol, which also decides claims of few seeds; and for
+    a GPU kernel that reads long rows once, and a CPU kernel that compiles in half the time.
     What measures, plans or explains belongs in tools/, and what users can get wrong in checks/, because
     every feature used to make the optimizers larger.
     """
@@ -25,9 +26,9 @@ def test_the_package_grows_by_decision_only():
     optim = root / "src" / "nero" / "optim"
     assert num_lines(optim, "*.py") <= 1_718
     assert all(num_lines(optim, path.name) <= 300 for path in optim.glob("*.py"))
-    assert num_lines(root / "src" / "nero", "*.py") <= 18_980
-    assert num_lines(root / "tools" / "nero_tools", "*.py") <= 6_652
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_343
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_156
+    assert num_lines(root / "tools" / "nero_tools", "*.py") <= 6_679
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_345
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 523
 
 

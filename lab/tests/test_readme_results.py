@@ -249,6 +249,30 @@ def test_the_study_leaves_out_no_finished_comparison(today: dict[str, Scored]) -
     assert finished == {task for task, _ in PROTOCOL.values()}
 
 
+# Rows of the study's table of newer rivals.
+NEWER = {
+    "tiny GPT: loss": ("shakespeare", 2),
+    "WikiText-2: test perplexity": ("wikitext2", 0),
+    "Multi30k: test perplexity": ("multi30k", 1),
+    "toy: excess loss": ("zipf-words", 2),
+    "tiny ViT: error in %": ("cifar-vit", 1),
+}
+
+
+@pytest.mark.parametrize("title", NEWER)
+def test_the_study_has_the_scores_of_newer_rivals(title: str, mini: dict[str, Results]) -> None:
+    task, digits = NEWER[title]
+    (found,) = (one for one in scored(mini)[task] if one.name == "others")
+    optimizers = ("nero-rows", "nero-polar", "normuon", "soap", "schedule-free", "sgd-momentum")
+    rates = [found.rates[optimizer] for optimizer in optimizers]
+    best = min(rates, key=lambda rate: rate.badness)
+    cells = [f"{rate.mean:.{digits}f}" for rate in rates]
+    cells[rates.index(best)] = f"**{cells[rates.index(best)]}**"
+    assert row(title, STUDY) == cells
+    assert all(rate.num_seeds == 3 for rate in rates)
+    assert all(rate.num_rates >= 5 for rate in rates if "nero" not in rate.optimizer)
+
+
 def test_the_study_counts_the_wins_of_longer_runs(results: dict[str, Results]) -> None:
     cells = []
     for ours in ("nero-polar", "nero-rows"):

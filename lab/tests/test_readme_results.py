@@ -274,6 +274,16 @@ def test_the_study_has_the_scores_of_newer_rivals(title: str, mini: dict[str, Re
     assert all(rate.num_rates >= 5 for rate in rates if "nero" not in rate.optimizer)
 
 
+def test_the_readme_counts_the_wins_over_newer_rivals(mini: dict[str, Results]) -> None:
+    compared = [one for task, _ in NEWER.values() for one in scored(mini)[task]]
+    rates = [one.rates for one in compared if one.name == "others"]
+    for rival in ("normuon", "soap"):
+        assert sum(each["nero-polar"].badness < each[rival].badness for each in rates) == 3
+    assert len(rates) == 5
+    assert "and NorMuon and SOAP on three of five" in in_one_line(README)
+    assert "ahead of NorMuon and SOAP on three of the five tasks" in in_one_line(STUDY)
+
+
 def test_the_study_counts_the_wins_of_longer_runs(results: dict[str, Results]) -> None:
     cells = []
     for ours in ("nero-polar", "nero-rows"):

@@ -60,7 +60,7 @@ RECORD = np.dtype(
     ]
 )
 # numba's cache depends only on this file, so it also names the version of `memory` it is compiled with.
-MEMORY = "e785296208cc"  # the first digits of the SHA-256 of memory.py
+MEMORY = "b3374b66cffe"  # the first digits of the SHA-256 of memory.py
 TASK = numba.from_dtype(RECORD)
 NEURONS = 128  # the maximum number of neurons processed together
 GROUP = 2048  # weights in the rows processed together: they and the rows before them stay in cache

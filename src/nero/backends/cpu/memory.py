@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from numba.extending import overload as _overload
 
 SMALLEST = np.float32(1.1754944e-38)  # normal number; averages below it count as zero
-AHEAD = 4096  # prefetch distance in bytes
+AHEAD = 8192  # prefetch distance in bytes
 BLOCK = 128  # weights summed in float32 before accumulation in float64
 
 

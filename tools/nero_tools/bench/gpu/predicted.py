@@ -8,16 +8,16 @@ import re
 
 PREDICTED_MODEL = "gpt2-124m"
 PREDICTED_MS = {
-    "A100": {"float32": 0.743, "bfloat16": 0.377},
-    "H100": {"float32": 0.456, "bfloat16": 0.233},
-    "H200": {"float32": 0.322, "bfloat16": 0.229},
-    "B200": {"float32": 0.197, "bfloat16": 0.181},
-    "RTX 4090": {"float32": 1.493, "bfloat16": 1.339},
-    "RTX 5090": {"float32": 1.057, "bfloat16": 1.057},
-    "L4": {"float32": 4.994, "bfloat16": 3.632},
-    "MI250X": {"float32": 1.039, "bfloat16": 0.675},
-    "MI300X": {"float32": 0.292, "bfloat16": 0.210},
-    "RX 7900 XTX": {"float32": 1.568, "bfloat16": 0.903},
+    "A100": {"float32": 0.748, "bfloat16": 0.389},
+    "H100": {"float32": 0.461, "bfloat16": 0.240},
+    "H200": {"float32": 0.327, "bfloat16": 0.240},
+    "B200": {"float32": 0.202, "bfloat16": 0.191},
+    "RTX 4090": {"float32": 1.498, "bfloat16": 1.411},
+    "RTX 5090": {"float32": 1.116, "bfloat16": 1.116},
+    "L4": {"float32": 4.999, "bfloat16": 3.822},
+    "MI250X": {"float32": 0.950, "bfloat16": 0.696},
+    "MI300X": {"float32": 0.297, "bfloat16": 0.219},
+    "RX 7900 XTX": {"float32": 1.573, "bfloat16": 0.954},
 }
 
 
@@ -25,7 +25,7 @@ def predicted_ms(gpu: str, dtype: str) -> float | None:
     """Return the milliseconds of a step, or ``None`` for a GPU or a dtype without a prediction.
 
     >>> predicted_ms("NVIDIA GeForce RTX 4090", "float32")
-    1.493
+    1.498
     >>> predicted_ms("NVIDIA L40S", "float32") is None
     True
     """

@@ -19,7 +19,7 @@ import nero
 
 ROOT = Path(__file__).parents[1]
 # Of each distribution: its package, and the most bytes that an installation takes.
-SIZES = {".": ("nero", 840_000), "lab": ("nero_lab", 780_000), "tools": ("nero_tools", 290_000)}
+SIZES = {".": ("nero", 846_000), "lab": ("nero_lab", 780_000), "tools": ("nero_tools", 293_000)}
 
 
 def build(folder: Path, out: Path) -> tuple[Path, Path]:

@@ -158,20 +158,24 @@ def test_rows_take_few_instructions_per_weight_and_are_read_once():
 
 
 @pytest.mark.slow
-def test_what_is_not_kept_would_spill():
-    """Rows of 16,384 and their averages: three float32 of each are more than a program's registers."""
-    assert kept_registers(8192, "float32").stack_bytes == 0
-    assert kept_registers(16384, "float32").stack_bytes > 0
-
-
-def kept_registers(length, momentum):
+@pytest.mark.parametrize(
+    ("dtype", "stochastic", "momentum"), [("float32", False, "float32"), ("bfloat16", True, None)]
+)
+def test_what_is_not_kept_would_spill(dtype, stochastic, momentum):
+    """Rows of 16,384, with their averages or with noise, are more than a program's registers."""
     import triton.language as tl
 
     from nero.backends.triton.kernels import step_kernel
 
-    constants = {"DTYPE": tl.float32, "STOCHASTIC": False, "AVERAGE": getattr(tl, momentum)}
-    constants |= {"PHASE": int(Phase.WHOLE), "KEPT": length}
-    return read_code(compiled_kernel(step_kernel, constants, 80, kept=length))
+    constants = {"DTYPE": getattr(tl, dtype), "STOCHASTIC": stochastic, "PHASE": int(Phase.WHOLE)}
+    constants["AVERAGE"] = momentum and getattr(tl, momentum)
+    stacks = [
+        read_code(
+            compiled_kernel(step_kernel, {**constants, "KEPT": length}, 80, kept=length)
+        ).stack_bytes
+        for length in (8192, 16384)
+    ]
+    assert stacks[0] == 0 < stacks[1]
 
 
 def test_polar():

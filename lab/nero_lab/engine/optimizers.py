@@ -144,7 +144,7 @@ def _adamw_without(hidden: list[nn.Parameter], model: nn.Module, lr: float) -> O
 def _soap(model: nn.Module, lr: float) -> list[Optimizer]:
     from pytorch_optimizer import SOAP
 
-    # As for the vocabularies of 32,000 words in its paper, which exceed its limit of 10,000.
+    # Its paper doesn't precondition vocabularies of 32,000 words (limit 10,000); ours are smaller.
     return [SOAP(_decayed(model), lr, weight_decay=0.1, max_precondition_dim=2048)]
 
 

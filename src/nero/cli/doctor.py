@@ -80,17 +80,21 @@ def self_tests(devices: list[torch.device], dtypes: list[torch.dtype]) -> list[d
         for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
         for momentum in (None, working_dtype(dtype), torch.bfloat16)
         for shared in (False, True)
-        for kept in (0, *_kept(device, dtype, momentum, shared))
+        for kept in (0, *_kept(device, dtype, stochastic, momentum, shared))
     ]
 
 
 def _kept(
-    device: torch.device, dtype: torch.dtype, momentum: torch.dtype | None, shared: bool
+    device: torch.device,
+    dtype: torch.dtype,
+    stochastic: bool,
+    momentum: torch.dtype | None,
+    shared: bool,
 ) -> tuple[int, ...]:
     """Return the lengths of long rows to test; the interpreter takes too long for them."""
     if shared or device.type == "cpu":
         return ()
-    return kept_lengths(dtype, momentum is not None)
+    return kept_lengths(dtype, stochastic=stochastic, momentum=momentum)
 
 
 def text(result: dict[str, Any]) -> str:

@@ -70,6 +70,41 @@ def test_a_module_with_several_names_keeps_its_parameters():
     assert all(after[name] is param for name, param in before.items())
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_scripted_modules_are_followed():
+    scripted = torch.jit.script(nn.Linear(4, 4))
+    model = nn.Sequential(nn.Linear(4, 4), scripted, nn.Linear(4, 3))
+    before = dict(model.named_parameters())
+    observation = observe(model, torch.randn(2, 4))
+    assert not observation.error
+    assert {"0.weight", "2.weight"} <= observation.seen.keys()
+    after = dict(model.named_parameters())
+    assert all(torch.equal(after[name], param) for name, param in before.items())
+    assert model(torch.randn(2, 4)).isfinite().all()
+
+
+class Grows(InOut):
+    """Makes a layer in its first forward pass, and has a buffer that is a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("alias", self.kernel)
+
+    def forward(self, x):
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(3, 2)
+        return self.late(super().forward(x))
+
+
+def test_a_layer_made_by_the_pass_is_forgotten_and_a_shared_buffer_is_a_parameter():
+    model = Grows()
+    observation = observe(model, torch.randn(2, 4))
+    assert not observation.error
+    assert observation.seen["kernel"].layouts == (neurons(1),)
+    assert not hasattr(model, "late")
+    assert type(model(torch.randn(2, 4))) is torch.Tensor
+
+
 def test_nothing_of_the_model_changes():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), InOut())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -60,7 +60,7 @@ class Variant(NamedTuple):
     shared: bool = False
     """Whether the step is taken in two halves, because the fan-in is sharded."""
     kept: int = 0
-    """Of which of `KEPT` the launch is; 0 for all other tiles."""
+    """The row length, one of `KEPT`, that this launch keeps in registers; 0 for all other tiles."""
 
 
 Judge: TypeAlias = Callable[[Variant], bool]
@@ -190,14 +190,9 @@ def _mark_changed(updates: Sequence[Update]) -> None:
 
 def variant_of(update: Update) -> Variant:
     """Return the kernel for an update."""
-    weight = update.weight
-    return Variant(
-        weight.device,
-        weight.dtype,
-        rounds_weight(update),
-        average_dtype(update),
-        kept=kept_length(update),
-    )
+    weight, stochastic, momentum = update.weight, rounds_weight(update), average_dtype(update)
+    kept = kept_length(update, stochastic=stochastic, momentum=momentum)
+    return Variant(weight.device, weight.dtype, stochastic, momentum, kept=kept)
 
 
 def why_not(update: Update) -> str | None:

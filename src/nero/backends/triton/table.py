@@ -115,15 +115,9 @@ class Walk(NamedTuple):
 
 def table_entry(update: Update) -> Entry:
     """Describe an update that the kernel can walk; tables are cached by their entries."""
-    weight, geometry = update.weight, update_geometry(update)
+    weight, geometry, walk = update.weight, update_geometry(update), _walk(update)
     addresses = {"weight": weight.data_ptr(), "grad": update.grad.data_ptr()}
     assert geometry is not None
-    tensors = (weight, update.grad, update.state.get("exp_avg", weight))
-    is_aligned = not any(tensor.data_ptr() % 16 for tensor in tensors)
-    unit = 16 // weight.itemsize if is_aligned else None
-    is_elements = update.neurons.is_elementwise
-    walk = walk_of(geometry, is_elements=is_elements, unit=unit)
-    assert walk is not None
     lr, hyper = device_lr(update.lr, weight.device), update.hyper
     has_correction = hyper.norm == "rms" and hyper.beta > 0
     columns: dict[str, float] = {
@@ -189,21 +183,33 @@ def walk_of(geometry: Geometry, *, is_elements: bool, unit: int | None = 4) -> W
     return Walk(kind, g.outer, g.inner, g.outer_stride, g.inner_stride)
 
 
-def kept_lengths(dtype: torch.dtype, has_momentum: bool) -> tuple[int, ...]:
-    """Return those of `KEPT` that do not spill registers: momentum needs half as many again."""
+def _walk(update: Update) -> Walk:
+    geometry = update_geometry(update)
+    assert geometry is not None
+    tensors = (update.weight, update.grad, update.state.get("exp_avg", update.weight))
+    is_aligned = not any(tensor.data_ptr() % 16 for tensor in tensors)
+    unit = 16 // update.weight.itemsize if is_aligned else None
+    walk = walk_of(geometry, is_elements=update.neurons.is_elementwise, unit=unit)
+    assert walk is not None
+    return walk
+
+
+def kept_lengths(
+    dtype: torch.dtype, *, stochastic: bool, momentum: torch.dtype | None
+) -> tuple[int, ...]:
+    """Return those of `KEPT` that do not spill: noise and momentum need more registers."""
     if dtype == torch.float64:
         return ()
-    return tuple(length for length in KEPT if length <= (8192 if has_momentum else 16384))
+    longest = 8192 if stochastic or momentum else 16384
+    return tuple(length for length in KEPT if length <= longest)
 
 
-def kept_length(update: Update) -> int:
+def kept_length(update: Update, *, stochastic: bool, momentum: torch.dtype | None) -> int:
     """Return the smallest of `KEPT` that a row fits into, or 0 if a program does not keep it."""
     fan_in = update.neurons.fan_in
-    if fan_in <= TILES[Kind.LONG][1]:
+    if fan_in <= TILES[Kind.LONG][1] or _walk(update).kind != Kind.LONG:
         return 0
-    lengths = kept_lengths(update.weight.dtype, "exp_avg" in update.state)
-    if table_entry(update).integers[INTEGERS.index("kind")] != Kind.LONG:
-        return 0
+    lengths = kept_lengths(update.weight.dtype, stochastic=stochastic, momentum=momentum)
     return min((length for length in lengths if fan_in <= length), default=0)
 
 

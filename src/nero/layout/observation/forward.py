@@ -89,7 +89,8 @@ def observe(model: nn.Module, example: Any) -> Observation:
             torch.no_grad(),
             _decomposed(),
             _Constants(),
-            _replaced(model, {id(tensor): fakes[name] for name, tensor in tensors.items()}),
+            # Last the parameters, which a buffer may be too.
+            _replaced(model, {id(tensors[name]): fakes[name] for name in reversed(tensors)}),
             fake_mode,
             observer,
         ):
@@ -133,21 +134,27 @@ def _arguments(model: nn.Module, example: Any) -> tuple[tuple[Any, ...], dict[st
 
 @contextmanager
 def _replaced(model: nn.Module, stand_ins: Mapping[int, Tensor]) -> Iterator[None]:
-    """Replace parameters and buffers by their stand-ins, by identity.
+    """Replace parameters and buffers by their stand-ins, by identity; forget modules that the pass adds.
 
     Torch's own function goes by name, and restores a module that has two names to its stand-ins.
     """
-    holders: list[dict[str, Any]]
-    holders = [each for m in model.modules() for each in (m._parameters, m._buffers)]
-    saved = [(holder, dict(holder)) for holder in holders]
+    modules = list(model.modules())
+    holders: list[Any] = [h for m in modules for h in (m._parameters, m._buffers, m._modules)]
+    saved = [(holder, dict(holder.items())) for holder in holders]
     try:
-        for holder, tensors in saved:
-            holder.update((name, stand_ins.get(id(t), t)) for name, t in tensors.items())
+        for holder, items in saved:
+            for name, item in items.items():
+                if id(item) in stand_ins:
+                    holder[name] = stand_ins[id(item)]
         yield
     finally:
-        for holder, tensors in saved:
-            holder.clear()
-            holder.update(tensors)
+        for holder, items in saved:
+            if isinstance(holder, dict):
+                holder.clear()
+                holder.update(items)
+            else:  # a scripted module's, whose names are fixed
+                for name in [name for name, item in items.items() if id(item) in stand_ins]:
+                    holder[name] = items[name]
 
 
 @contextmanager

@@ -239,7 +239,7 @@ def _read_amd(text: str, shared_bytes: int) -> MachineCode:
             raise RuntimeError(f"the assembler does not tell {name}")
         told[name] = int(found[1])
     code = [*_instructions(text, _AMD_INSTRUCTION, _AMD_LABEL)]
-    # Without a stack, no buffer is one: these move tensors, by 32-bit offsets.
+    # Without a stack, buffer instructions access tensors, not spills.
     classes = _AMD_CLASSES if told["private_segment_fixed_size"] else _AMD_CLASSES_WITHOUT_STACK
     return MachineCode(
         registers=told["vgpr_count"],

@@ -82,9 +82,8 @@ def update_params(
             update_batch_norm=True,
         )
 
-    if not isinstance(
-        optimizer_state.get("optimizer"), nero.Nero
-    ):  # at the first step of a process
+    # At the first step of a process:
+    if not isinstance(optimizer_state.get("optimizer"), nero.Nero):
         plain = getattr(model, "module", model)  # without DDP
         optimizer_state = build(plain, forward, workload.step_hint, saved=optimizer_state)
     optimizer_state["optimizer"].zero_grad(set_to_none=True)

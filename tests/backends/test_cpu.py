@@ -533,16 +533,7 @@ class TestManners:
             "    bias.grad = torch.ones(3)\n"
             "    Nero([bias], fused=True, momentum=momentum).step()\n"
         )
-        told = []
-        for _ in range(2):
-            done = subprocess.run(
-                [sys.executable, "-W", "error::UserWarning", "-c", script],
-                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            told.append(done.stderr.splitlines())
+        told = [done.stderr.splitlines() for done in _run_twice(script, cache=tmp_path)]
         assert told == [[announce.MESSAGE], []]
 
     def test_a_compiled_kernel_and_a_cached_one_agree_bit_for_bit(self, tmp_path):
@@ -557,16 +548,7 @@ class TestManners:
             "    optimizer.step()\n"
             "print(layer.weight.view(torch.int32).tolist())\n"
         )
-        compiled, cached = (
-            subprocess.run(
-                [sys.executable, "-c", script],
-                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-            ).stdout
-            for _ in range(2)
-        )
+        compiled, cached = (done.stdout for done in _run_twice(script, cache=tmp_path))
         assert compiled == cached
 
     def test_autograd_sees_that_weights_have_changed(self):
@@ -593,6 +575,20 @@ class TestManners:
             optimizer.zero_grad(set_to_none=True)
         for p, q in zip(model.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+
+
+def _run_twice(script, *, cache):
+    """Run a script in a process that compiles kernels, and in one that finds them in the cache."""
+    return [
+        subprocess.run(
+            [sys.executable, "-W", "error::UserWarning", "-c", script],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for _ in range(2)
+    ]
 
 
 def _sum(tensors):

@@ -16,7 +16,7 @@ from nero.backends.triton import selftest, trust
 from nero.backends.triton.cases import Case, twin
 from nero.backends.triton.launch import TritonBackend, Variant
 from nero.backends.triton.selftest import self_test
-from nero.backends.triton.table import KEPT, Phase
+from nero.backends.triton.table import Phase, kept_lengths
 from nero.core.precision import working_dtype
 from nero_tools.bench.gpu.machine_code import compiled_kernel, read_code
 from tests.emulated_gpu.counts import SHAPES, counted
@@ -36,8 +36,13 @@ VARIANTS = [
     for momentum in (None, working_dtype(dtype), torch.bfloat16)
 ]
 VARIANTS += [FLOAT32._replace(shared=True), BFLOAT16._replace(shared=True)]
-VARIANTS += [FLOAT32._replace(kept=length) for length in KEPT]
-VARIANTS += [BFLOAT16._replace(kept=length) for length in KEPT if length <= 8192]
+VARIANTS += [
+    variant._replace(kept=length)
+    for variant in (FLOAT32, BFLOAT16)
+    for length in kept_lengths(
+        variant.dtype, stochastic=variant.stochastic, momentum=variant.momentum
+    )
+]
 USUAL = [
     (80, FLOAT32._replace(momentum=torch.bfloat16)),
     (80, FLOAT32._replace(shared=True)),

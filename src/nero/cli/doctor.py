@@ -73,28 +73,23 @@ def diagnosis(dtypes: list[torch.dtype]) -> dict[str, Any]:
 def self_tests(devices: list[torch.device], dtypes: list[torch.dtype]) -> list[dict[str, Any]]:
     """Test all variants of the kernel on the devices that can run it."""
     return [
-        self_test(Variant(device, dtype, stochastic, momentum, shared, kept)).as_dict()
+        self_test(variant._replace(kept=kept)).as_dict()
         for device in devices
         if triton.why_not_device(device) is None
         for dtype in dtypes
         for stochastic in ((False, True) if dtype.itemsize == 2 else (False,))
         for momentum in (None, working_dtype(dtype), torch.bfloat16)
         for shared in (False, True)
-        for kept in (0, *_kept(device, dtype, stochastic, momentum, shared))
+        for variant in (Variant(device, dtype, stochastic, momentum, shared),)
+        for kept in (0, *_kept(variant))
     ]
 
 
-def _kept(
-    device: torch.device,
-    dtype: torch.dtype,
-    stochastic: bool,
-    momentum: torch.dtype | None,
-    shared: bool,
-) -> tuple[int, ...]:
+def _kept(variant: Variant) -> tuple[int, ...]:
     """Return the lengths of long rows to test; the interpreter takes too long for them."""
-    if shared or device.type == "cpu":
+    if variant.shared or variant.device.type == "cpu":
         return ()
-    return kept_lengths(dtype, stochastic=stochastic, momentum=momentum)
+    return kept_lengths(variant.dtype, stochastic=variant.stochastic, momentum=variant.momentum)
 
 
 def text(result: dict[str, Any]) -> str:

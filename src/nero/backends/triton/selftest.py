@@ -150,7 +150,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _compared(variant: Variant, backend: TritonBackend) -> Iterator[tuple[Case, list[Difference]]]:
-    once, moving = cases(variant), moving_cases(variant) if not variant.kept else []
+    once, moving = cases(variant), moving_cases(variant)
     for case in (*once, *(before for before, _ in moving)):
         reason = why_not(case.update)
         assert reason is None, f"{case.name}: {reason}"

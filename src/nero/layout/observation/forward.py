@@ -153,8 +153,9 @@ def _replaced(model: nn.Module, stand_ins: Mapping[int, Tensor]) -> Iterator[Non
                 holder.clear()
                 holder.update(items)
             else:  # a scripted module's, whose names are fixed
-                for name in [name for name, item in items.items() if id(item) in stand_ins]:
-                    holder[name] = items[name]
+                for name, item in items.items():
+                    if id(item) in stand_ins:
+                        holder[name] = item
 
 
 @contextmanager

@@ -139,14 +139,14 @@ def test_the_plan_gives_every_tuned_optimizer_as_many_rates_and_no_key_twice() -
             if entrant.default is None:
                 assert len(entrant.lrs) == NUM_RATES
             else:
-                assert entrant.default in entrant.lrs[1:-1]
+                assert entrant.default in entrant.lrs[1:-1] or len(entrant.lrs) == 1
             for lr in entrant.lrs:
                 RunConfig(comparison.task, "mini", entrant.optimizer, lr, 0, comparison.variant)
 
 
 def test_mini_recipes_are_in_float32_and_say_what_they_shrank() -> None:
     found = [task.recipes["mini"] for task in TASKS.values() if "mini" in task.recipes]
-    assert len(found) == 12
+    assert len(found) == 13
     for recipe in found:
         assert recipe.precision == "float32"
         assert recipe.shrunk

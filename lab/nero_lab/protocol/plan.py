@@ -59,6 +59,10 @@ TODAY_TASKS = (
     *("cifar-vit", "cifar-resnet18", "shakespeare-moe"),
 )
 PLAIN_TASKS = ("cifar-vgg11", "mnist-deep")  # whose networks have no normalization layers
+TRANSFER = (
+    *(None, "width-64", "width-256", "layers-2", "layers-8", "layers-16"),
+    *("steps-600", "steps-1200"),
+)
 OF_PAPER = ("nero", "sgd", "adam", "lamb")
 
 _COSINE = ("wikitext2", "multi30k")  # their own schedules have no warm-up, and steps or a triangle
@@ -100,6 +104,22 @@ def _of_paper(
     usual = {name: _USUAL.get((task, name), found[name]) for name in optimizers}
     entrants = tuple(Entrant(name, around(lr)) for name, lr in usual.items())
     return Comparison(f"{key}/{task}", task, entrants, num_seeds=num_seeds)
+
+
+def _scored_at(optimizer: str, *lrs: float) -> tuple[Entrant, ...]:
+    return tuple(Entrant(optimizer, (lr,), default=lr) for lr in lrs)
+
+
+def _lower() -> tuple[Entrant, ...]:
+    tried = (0.0015, 0.003, 0.006)
+    return tuple(Entrant(name, tried, default=0.003) for name in PRESETS)
+
+
+def _transfer(variant: str | None) -> Comparison:
+    tuned = (Entrant(name, OPTIMIZERS[name].grid) for name in ("adamw", "muon"))
+    entrants = (*map(_preset, PRESETS), *tuned)
+    key = f"transfer/{variant or 'base'}"
+    return Comparison(key, "shakespeare-transfer", entrants, variant, num_seeds=1)
 
 
 def _first(task: str) -> tuple[str, ...]:
@@ -146,6 +166,12 @@ PLAN: tuple[Comparison, ...] = (
     _of_paper("mnist-deep", OF_PAPER, key="deep"),
     *(_today(task, *_others(task), key="others") for task in TODAY_TASKS if _others(task)),
     *(_today(task, *_everybody(task), key="seeds", num_seeds=5) for task in TODAY_TASKS),
+    _of_paper(
+        "cifar-vgg11", ("nero", "madam-balanced", "lamb-balanced"), key="ten-seeds", num_seeds=10
+    ),
+    Comparison("published/multi30k", "multi30k", _scored_at("sgd", 0.03, 0.1)),
+    Comparison("lower/mnist-deep", "mnist-deep", _lower()),
+    *map(_transfer, TRANSFER),
     _of_paper("pong", OF_PAPER, key="table-1"),
 )
 """Every comparison, in the order in which they are run; runs that two of them share are made once."""

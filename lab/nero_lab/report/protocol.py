@@ -24,7 +24,8 @@ _TITLES = {
     "deep": "A deep MLP",
     "others": "Other recent optimizers",
 }
-_ALL = "seeds"  # all optimizers of "today" and "others", with more seeds
+# More seeds and learning rates for the comparisons above, and runs with a figure of their own.
+_WITHOUT_TABLE = ("seeds", "ten-seeds", "published", "lower", "transfer")
 _FAVOURITES: dict[str, tuple[str, ...]] = {
     "today": ("nero-rows", "nero-polar"),
     "others": ("nero-rows", "nero-polar"),
@@ -77,7 +78,7 @@ def scored(results: Mapping[str, Results]) -> dict[str, list[Scored]]:
     found: dict[str, list[Scored]] = {}
     for comparison in PLAN:
         own = results.get(comparison.task)
-        if own is not None and not comparison.key.startswith(_ALL):
+        if own is not None and not comparison.key.startswith(_WITHOUT_TABLE):
             one = _scored(comparison, own)
             if one.rates and one.pairs:
                 found.setdefault(comparison.task, []).append(one)

@@ -25,7 +25,7 @@ _TITLES = {
     "others": "Other recent optimizers",
 }
 # More seeds and learning rates for the comparisons above, and runs with a figure of their own.
-_WITHOUT_TABLE = ("seeds", "ten-seeds", "published", "lower", "transfer")
+_WITHOUT_TABLE = ("seeds", "ten-seeds", "published", "default", "lower", "transfer")
 _FAVOURITES: dict[str, tuple[str, ...]] = {
     "today": ("nero-rows", "nero-polar"),
     "others": ("nero-rows", "nero-polar"),

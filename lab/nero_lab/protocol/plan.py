@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nero_lab.engine.optimizers import OPTIMIZERS
 from nero_lab.tasks import TASKS
@@ -59,7 +59,7 @@ TODAY_TASKS = (
     *("cifar-vit", "cifar-resnet18", "shakespeare-moe"),
 )
 PLAIN_TASKS = ("cifar-vgg11", "mnist-deep")  # whose networks have no normalization layers
-TRANSFER = (
+TRANSFER_VARIANTS = (
     *(None, "width-64", "width-256", "layers-2", "layers-8", "layers-16"),
     *("steps-600", "steps-1200"),
 )
@@ -118,7 +118,8 @@ def _lower() -> tuple[Entrant, ...]:
 
 def _transfer(variant: str | None) -> Comparison:
     tuned = (Entrant(name, OPTIMIZERS[name].grid) for name in ("adamw", "muon"))
-    entrants = (*map(_preset, PRESETS), *tuned)
+    presets = (replace(one, lrs=(*one.lrs, 2 * one.lrs[-1])) for one in map(_preset, PRESETS))
+    entrants = (*presets, *tuned)
     key = f"transfer/{variant or 'base'}"
     return Comparison(key, "shakespeare-transfer", entrants, variant, num_seeds=1)
 
@@ -168,7 +169,7 @@ PLAN: tuple[Comparison, ...] = (
     *(_today(task, *_others(task), key="others") for task in TODAY_TASKS if _others(task)),
     *(_today(task, *_everybody(task), key="seeds", num_seeds=5) for task in TODAY_TASKS),
     _of_paper(
-        "cifar-vgg11", ("nero", "madam-balanced", "lamb-balanced"), key="ten-seeds", num_seeds=10
+        "cifar-vgg11", ("nero", "madam-balanced", "lamb-balanced"), key="twenty-seeds", num_seeds=20
     ),
     Comparison("published/multi30k", "multi30k", _scored_at("sgd", 0.03, 0.1)),
     *(
@@ -176,7 +177,7 @@ PLAN: tuple[Comparison, ...] = (
         for task in ("wikitext2", "multi30k", "cifar-vgg11", "cifar-resnet18", "cgan")
     ),
     Comparison("lower/mnist-deep", "mnist-deep", _lower()),
-    *map(_transfer, TRANSFER),
+    *map(_transfer, TRANSFER_VARIANTS),
     _of_paper("pong", OF_PAPER, key="table-1"),
 )
 """Every comparison, in the order in which they are run; runs that two of them share are made once."""

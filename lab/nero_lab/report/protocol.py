@@ -23,9 +23,10 @@ _TITLES = {
     "reparameterization": "Reparameterized weights",
     "deep": "A deep MLP",
     "others": "Other recent optimizers",
+    "lower": "Presets at lower learning rates",
 }
 # More seeds and learning rates for the comparisons above, and runs with a figure of their own.
-_WITHOUT_TABLE = ("seeds", "ten-seeds", "published", "default", "lower", "transfer")
+_WITHOUT_TABLE = ("seeds", "twenty-seeds", "published", "default", "transfer")
 _FAVOURITES: dict[str, tuple[str, ...]] = {
     "today": ("nero-rows", "nero-polar"),
     "others": ("nero-rows", "nero-polar"),

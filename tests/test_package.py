@@ -26,9 +26,9 @@ def test_the_package_grows_by_decision_only():
     optim = root / "src" / "nero" / "optim"
     assert num_lines(optim, "*.py") <= 1_718
     assert all(num_lines(optim, path.name) <= 300 for path in optim.glob("*.py"))
-    assert num_lines(root / "src" / "nero", "*.py") <= 19_168
+    assert num_lines(root / "src" / "nero", "*.py") <= 19_175
     assert num_lines(root / "tools" / "nero_tools", "*.py") <= 6_679
-    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_345
+    assert num_lines(root / "lab" / "nero_lab" / "report", "*.py") <= 3_390
     assert num_lines(root / "lab" / "nero_lab" / "report" / "templates", "*") <= 523
 
 

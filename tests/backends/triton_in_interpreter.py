@@ -194,6 +194,27 @@ class TestAgreement:
         check(update, other)
         torch.testing.assert_close(update.state["exp_avg"], other.state["exp_avg"])
 
+    @pytest.mark.parametrize("trusts_the_other", [True, False])
+    def test_long_rows_are_read_twice_where_keeping_them_is_not_trusted(self, trusts_the_other):
+        long, short = balanced((2, 1600), (1,)), balanced((4, 27), (1,))
+        kept, twice = backend.variant_of(long), backend.variant_of(short)
+        assert (kept.kept, twice.kept) == (2048, 0)
+        asked = []
+
+        def judge(variant):
+            asked.append(variant)
+            return variant.kept == 0 and trusts_the_other
+
+        kernel = backend.TritonBackend(judge)
+        launches, others = kernel._sorted([long, short])
+        assert {*asked} == {kept, twice}
+        expected = ({twice: [1, 0]}, []) if trusts_the_other else ({}, [0, 1])
+        assert (launches, others) == expected
+        other = twin(long)
+        kernel.step_([long, short])
+        plain.step_([other])
+        check(long, other)
+
     def test_rows_that_registers_cannot_hold_are_read_block_by_block(self):
         momentum = balanced((1, 8196), (1,), momentum=0.9)
         momentum.state["exp_avg"] = torch.zeros_like(momentum.weight)

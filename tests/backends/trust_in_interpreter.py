@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -300,6 +301,44 @@ def assert_falls_back(told, **options):
         RuntimeError, match="fused=True, but the Triton kernel failed its self-test"
     ):
         trained(1, **options, fused=True)
+
+
+@pytest.mark.parametrize("other_fails", [False, True])
+def test_long_rows_fall_back_one_launch_at_a_time(monkeypatch, other_fails):
+    """A launch that keeps rows fails, and perhaps also the one that reads them twice."""
+
+    def fails(variant):
+        bad = variant.kept or other_fails
+        return replace(good(), kept=variant.kept, error="out of registers" if bad else None)
+
+    def step(**options):
+        torch.manual_seed(0)
+        linear = nn.Linear(1600, 2, bias=False)
+        optimizer = Nero(linear, **options)
+        linear.weight.grad = torch.randn_like(linear.weight)
+        optimizer.step()
+        return linear.weight.detach()
+
+    ran, run = [], launch._run
+    good()  # before launches are counted
+    monkeypatch.setattr(
+        launch, "_run", lambda table, *phase: (ran.append(table), run(table, *phase))
+    )
+    monkeypatch.setattr(trust, "self_test", fails)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = step()
+    told = [str(w.message) for w in caught if "self-test" in str(w.message)]
+    assert told[0].startswith("Nero reads rows of up to 2,048 weights twice, because the launch")
+    assert [text.partition(",")[0] for text in told[1:]] == (
+        ["Nero fell back to plain torch operations"] if other_fails else []
+    )
+    assert [variant.kept for table in ran for variant in table.tiles] == (
+        [] if other_fails else [0]
+    )
+    torch.testing.assert_close(ours, step(fused=False), rtol=1e-6, atol=1e-7)
+    with pytest.raises(RuntimeError, match=r"rows of up to 2048 on .*: the kernel does not run"):
+        step(fused=True)
 
 
 class TestBroken:

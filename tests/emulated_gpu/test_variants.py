@@ -200,7 +200,6 @@ def test_polar():
         patch.setitem(nero.backends.KERNELS, "cpu", "triton")
         patch.setattr(trust, "verdict", lambda variant: None)
         patch.setattr(nero.backends.triton, "why_not_device", lambda device: None)
-        patch.setattr("nero.backends.triton.launch.why_not_device", lambda device: None)
         ours = trained(fused=True)
     assert gpu.launches["step_kernel"] == 2
     for mine, other in zip(ours, trained(fused=False), strict=True):

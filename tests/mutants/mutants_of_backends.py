@@ -416,6 +416,20 @@ MUTANTS = [
         "shard",
     ),
     triton(
+        "long-rows-trust-nobody",
+        "launch",
+        "if variant.kept and self._judge(twice):",
+        "if variant.kept:",
+        "keeping_them_is_not_trusted",
+    ),
+    triton(
+        "long-rows-displace-others",
+        "launch",
+        "launches.setdefault(twice, []).extend(indices)",
+        "launches[twice] = indices",
+        "keeping_them_is_not_trusted",
+    ),
+    triton(
         "lr-changes", "launch", "if values != self._lr_values:", "if self._lr_values is None:", "lr"
     ),
     # --- neurons that ranks share ---

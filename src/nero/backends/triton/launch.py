@@ -74,7 +74,8 @@ class TritonBackend:
     graph holds no reference to them.
 
     Args:
-        judge: called before every launch; if it returns ``False``, the plain backend runs the step instead.
+        judge: called before every launch; if it returns ``False``, the plain backend runs the step instead,
+            or, for long rows, the launch that reads them twice.
         keeps_rows: whether rows of more than 1,024 weights are kept in registers, by launches of their own.
     """
 
@@ -145,7 +146,11 @@ class TritonBackend:
                 others.append(i)
         if self._judge is not None:  # judge all of them before anything changes
             for variant in [variant for variant in launches if not self._judge(variant)]:
-                others += launches.pop(variant)
+                indices, twice = launches.pop(variant), variant._replace(kept=0)
+                if variant.kept and self._judge(twice):
+                    launches.setdefault(twice, []).extend(indices)
+                else:
+                    others += indices
         return launches, others
 
     def _tables_for(

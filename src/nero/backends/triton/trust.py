@@ -34,9 +34,13 @@ def agrees_or_warns(variant: Variant) -> bool:
         return True
     if variant not in _warned:
         _warned.add(variant)
+        what = "fell back to plain torch operations, because its Triton kernel"
+        if variant.kept:  # another launch can take these rows, if it passes its own test
+            rows = f"rows of up to {variant.kept:,} weights"
+            what = f"reads {rows} twice, because the launch that reads them once"
         warn_user(
-            "Nero fell back to plain torch operations, because its Triton kernel failed the self-test. "
-            f"{result}. Run `nero doctor` for the full report, or pass fused=False to skip the test"
+            f"Nero {what} failed the self-test. {result}. Run `nero doctor` for the full report, or pass "
+            "fused=False to skip the test"
         )
     return False
 
@@ -52,7 +56,7 @@ def agrees_or_raises(variant: Variant) -> bool:
         return True
     raise RuntimeError(
         f"fused=True, but the Triton kernel failed its self-test. {result}. Run `nero doctor` for the "
-        "full report, or leave fused=None to fall back to plain torch operations"
+        "full report, or leave fused=None to fall back"
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from made_up_runs import read_results, report_text, write_finals, write_run
 
+from nero_lab.protocol.plan import PLAN
 from nero_lab.report import protocol, today, write_report
 from nero_lab.report.runs import PROTOCOL_SCALE
 from nero_lab.runner.config import RunConfig
@@ -32,6 +33,12 @@ def make_up(folder: Path, *, num_seeds: int = 3, muon_status: str = "finished") 
 def today_of(folder: Path) -> protocol.Scored:
     (found,) = protocol.scored(read_results(folder, PROTOCOL_SCALE))["shakespeare"]
     return found
+
+
+def test_every_comparison_has_a_title_or_no_table() -> None:
+    names = {comparison.key.partition("/")[0] for comparison in PLAN}
+    assert names == {*protocol._TITLES} | {*protocol._WITHOUT_TABLE}
+    assert not {*protocol._TITLES} & {*protocol._WITHOUT_TABLE}
 
 
 def test_a_preset_is_scored_at_its_default_and_a_rival_at_its_best(tmp_path: Path) -> None:
@@ -98,3 +105,13 @@ def test_the_picture_has_a_row_for_each_preset(tmp_path: Path) -> None:
         ("shakespeare", "nero-polar")
     ]
     assert [rival.optimizer for rival in found[0][2]] == ["adamw", "muon"]
+
+
+def test_a_learning_rate_that_is_fixed_is_not_called_the_default(tmp_path: Path) -> None:
+    for name in ("nero-rows", "nero-polar"):
+        for lr in (0.003, 0.03):
+            write_run(tmp_path, RunConfig("mnist-deep", "mini", name, lr), [0.5, lr])
+    comparisons = protocol.scored(read_results(tmp_path, PROTOCOL_SCALE))["mnist-deep"]
+    (found,) = (one for one in comparisons if one.name == "lower")
+    assert set(protocol.table(found).lr) == {"0.003 (fixed)"}
+    assert protocol.sentences(found)[0].endswith("lr 0.003 against lr 0.003.")

@@ -64,7 +64,6 @@ TRANSFER_VARIANTS = (
     *("steps-600", "steps-1200"),
 )
 OF_PAPER = ("nero", "sgd", "adam", "lamb")
-NERO_LR = 0.01  # its default
 
 _COSINE = ("wikitext2", "multi30k")  # their own schedules have no warm-up, and steps or a triangle
 _CONVOLUTIONAL = ("cifar-resnet18", "cifar-vgg11")  # torch's Muon takes matrices only
@@ -173,7 +172,7 @@ PLAN: tuple[Comparison, ...] = (
     ),
     Comparison("published/multi30k", "multi30k", _scored_at("sgd", 0.03, 0.1)),
     *(
-        Comparison(f"default/{task}", task, _scored_at("nero", NERO_LR))
+        Comparison(f"default/{task}", task, _scored_at("nero", OPTIMIZERS["nero"].lr))
         for task in ("wikitext2", "multi30k", "cifar-vgg11", "cifar-resnet18", "cgan")
     ),
     Comparison("lower/mnist-deep", "mnist-deep", _lower()),

@@ -5,7 +5,7 @@ from typing import Any
 
 from nero_lab.report import comparisons, paper
 from nero_lab.report.comparisons import OF_PAPER
-from nero_lab.report.differences import against, shared_seeds
+from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
 from nero_lab.report.formatting import best_in_words, choice, in_words, span
 from nero_lab.report.lab import NUM_RATES
 from nero_lab.report.rates import NERO_LR, Rate
@@ -25,6 +25,7 @@ AS_IT_WAS = 0.5  # percentage points of error; the paper's two Madam scores diff
 UNSTABLE_RATIO = 2.0  # between an unstable optimizer's worst and best seed
 HAS_NOT_LEARNT = -18.0  # Pong's reward; random play gets -20.7
 MIN_RATES = 3  # a rival must have this many before we say that it cannot train a network
+WORDS_PER_SENTENCE = 14  # on Multi30k; the published rate of SGD is for a loss summed over words
 REPARAMETERISED_LR = 0.01  # section 5.3 compares two scales of weights at this learning rate
 NEAR_BEST = 0.05  # a learning rate is good if its score is within this fraction of the best
 NEAR_BEST_REWARD = 2.0  # points out of a range of 42, because a reward has no natural zero
@@ -60,7 +61,7 @@ claim(
     *("middle-ground-with", "cifar-vgg11", "§5.2, Figure 2, bottom"),
     "With constraints, Nero beats Madam and LAMB.",
     title="VGG-11, constraints: per neuron beats per synapse and per layer",
-)(best_of("nero", comparisons.RELATIVE_BALANCED))
+)(best_of("nero", comparisons.RELATIVE_BALANCED, num_looks=4))
 
 
 @claim(
@@ -240,15 +241,22 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
     for task in filter(results.__contains__, paper.TABLE):
         found = results[task]
         best, default = found.best(["nero"]).get("nero"), found.rate("nero", NERO_LR)
-        is_short = found.scale == PROTOCOL_SCALE  # and may have been interrupted
-        if not best or not default or best.num_rates < (NUM_RATES if is_short else 2):
+        if not best or not default:
+            continue
+        if found.scale == PROTOCOL_SCALE:
+            is_complete = min(best.num_seeds, default.num_seeds) >= MIN_SEEDS
+            is_complete &= best.num_rates >= NUM_RATES
+        else:
+            is_complete = best.num_rates > 1
+        if not is_complete:
             continue
         rates += [default, best]
         scales.add(found.scale)
         is_reward = "reward" in found.task.metric.name
         margin = NEAR_BEST_REWARD if is_reward else NEAR_BEST * abs(best.mean)
         # We cannot recommend a learning rate that diverges, even if the best one does too.
-        is_good = not default.num_diverged and default.badness - best.badness <= margin
+        gap = difference(best, default).mean  # over the seeds that both have
+        is_good = not default.num_diverged and not gap > margin
         text = f"{in_words(default)} against {best_in_words(best)}"
         if best.is_default:
             text = f"{in_words(best)} at the default, {choice(best)}"
@@ -270,7 +278,8 @@ def _sgd_is_unstable(results: Results) -> Verdict:
     """Judge SGD at its best learning rate and at the published one.
 
     Others do not matter, because every optimizer diverges at some learning rate. If the published one was
-    not run, nothing shows that SGD is stable there.
+    not run, nothing shows that SGD is stable there. If the loss is a mean over words, not a sum, an equal
+    rate is larger by their number, and the nearest rates on both sides of it count.
     """
     ran = results.best(OF_PAPER)
     measured = describe(ran, OF_PAPER)
@@ -278,26 +287,39 @@ def _sgd_is_unstable(results: Results) -> Verdict:
     if "sgd" not in ran or not others:
         return Verdict("not tested", measured)
     seen = [ran["sgd"]]
-    published = paper.scores(results.task.name, "sgd").lr.unique()
-    for lr in published:
-        rate = results.rate("sgd", lr)
-        if rate and lr != ran["sgd"].lr:
+    published = _published_sgd(results)
+    for rate in published:
+        if rate.lr != ran["sgd"].lr:
             seen.append(rate)
-            measured += f". SGD at the published lr {lr:g}: {in_words(rate)}"
+            place = (
+                "lr {:g}, near the published one" if len(published) > 1 else "the published lr {:g}"
+            )
+            measured += f". SGD at {place.format(rate.lr)}: {in_words(rate)}"
     is_unstable = any(rate.num_diverged or rate.high > UNSTABLE_RATIO * rate.low for rate in seen)
     # An unstable optimizer's seeds are so far apart that no interval excludes zero, so compare ranges.
     is_ahead = any(ran["sgd"].high < other.low for other in others)
     is_behind = all(ran["sgd"].low > other.high for other in others)
     finding: Finding = "undecided"
-    was_published = any(rate.lr in published for rate in seen)
     # One seed does not show how much seeds differ.
-    is_stable = not is_unstable and was_published and any(rate.num_seeds > 1 for rate in seen)
+    is_stable = not is_unstable and published and all(rate.num_seeds > 1 for rate in published)
     if is_ahead or is_stable:
         finding = "did not hold"
     elif is_unstable and is_behind and len(ran) == len(OF_PAPER):
         finding = "held"
     pairs = [(other, ran["sgd"]) for other in others]
     return Verdict(finding, measured, shared_seeds([*seen, *others]), pairs=pairs)
+
+
+def _published_sgd(results: Results) -> list[Rate]:
+    """Return SGD at the published learning rate or its equal, or at the nearest two on both sides of it."""
+    recipe = results.task.recipes[results.scale]
+    (lr,) = paper.scores(results.task.name, "sgd").lr.unique()
+    if not recipe.options["summed_loss"]:
+        lr *= recipe.batch_size * WORDS_PER_SENTENCE
+    tried = results.rates[(results.rates.optimizer == "sgd") & (results.rates.variant == "")].lr
+    below, above = tried[tried <= lr].max(), tried[tried >= lr].min()  # NaN if there is none
+    found = [results.rate("sgd", each) for each in dict.fromkeys((below, above))]
+    return [rate for rate in found if rate] if all(found) else []
 
 
 @claim(

@@ -10,7 +10,7 @@ from pandas import DataFrame
 
 from nero_lab.report import formatting
 from nero_lab.report.differences import MIN_SEEDS, against, difference, shared_seeds
-from nero_lab.report.lab import PLAN, Comparison, Metric
+from nero_lab.report.lab import OPTIMIZERS, PLAN, Comparison, Metric
 from nero_lab.report.rates import Rate
 from nero_lab.report.runs import Results
 from nero_lab.report.style import look
@@ -91,7 +91,7 @@ def table(found: Scored) -> DataFrame:
     return DataFrame(
         {
             "optimizer": look(rate.optimizer).title,
-            "lr": f"{rate.lr:g}" + ("" if _is_tuned(found, rate) else " (default)"),
+            "lr": f"{rate.lr:g}" + (f" ({fixed})" if (fixed := _fixed(found, rate)) else ""),
             "lrs tried": _rates_tried(found, rate),
             "seeds": str(rate.num_seeds),
             f"{found.metric.label}, mean": formatting.mean(rate),
@@ -129,14 +129,18 @@ def _scored(comparison: Comparison, results: Results) -> Scored:
     return Scored(comparison, results.metric, ordered, int(is_own.sum()))
 
 
-def _is_tuned(found: Scored, rate: Rate) -> bool:
+def _fixed(found: Scored, rate: Rate) -> str:
+    """Say that a learning rate was fixed in advance; empty if it is the best of several."""
     (entrant,) = (e for e in found.comparison.entrants if e.optimizer == rate.optimizer)
-    return entrant.default is None
+    if entrant.default is None:
+        return ""
+    return "default" if rate.lr == OPTIMIZERS[rate.optimizer].lr else "fixed"
 
 
 def _rates_tried(found: Scored, rate: Rate) -> str:
-    if not _is_tuned(found, rate):
-        return "1 (default)"
+    fixed = _fixed(found, rate)
+    if fixed:
+        return f"1 ({fixed})"
     end = f" (best: {rate.end_of_rates})" if rate.end_of_rates else ""
     return f"{rate.num_rates}{end}"
 
@@ -166,8 +170,9 @@ def _sentence(found: Scored, favourite: Rate, rival: Rate) -> str:
 
 
 def _chosen(found: Scored, rate: Rate) -> str:
-    if not _is_tuned(found, rate):
-        return "default"
+    fixed = _fixed(found, rate)
+    if fixed:
+        return fixed if fixed == "default" else f"lr {rate.lr:g}"
     return f"best of {rate.num_rates} learning rate{'s' if rate.num_rates > 1 else ''}"
 
 

@@ -23,7 +23,8 @@ def gaps(results: Results) -> DataFrame:
 
     The column ``is_one`` marks the learning rate that is kept for all variants: for Nero's presets, their
     default, and for any other optimizer, the one that was best without a variant. ``num_rates`` counts the
-    optimizer's learning rates in the variant: with only one, the gap is zero and says nothing.
+    optimizer's learning rates in the variant: with only one, the gap is zero and says nothing. The gap of a
+    run that diverged, or was stopped (``is_stopped``), is infinite.
     """
     rates = results.rates[results.rates.num_seeds > 0]
     badness = rates.groupby("line").badness
@@ -35,6 +36,7 @@ def gaps(results: Results) -> DataFrame:
         score=rates["mean"],
         is_one=rates.lr == rates.optimizer.map(one),
         num_rates=badness.transform("size"),
+        is_stopped=rates.num_stopped > 0,
     )
 
 
@@ -111,7 +113,7 @@ def _cell(own: DataFrame) -> str:
         return formatting.NOTHING
     (held,) = one.itertuples()
     if math.isinf(held.gap):
-        return "diverged"
+        return "stopped, far behind" if held.is_stopped else "diverged"
     if held.num_rates == 1:
         return f"{formatting.number(held.score)}, the only one tried"
     best = own.loc[own.gap.idxmin()]

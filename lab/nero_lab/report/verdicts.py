@@ -3,15 +3,15 @@
 `differences` decides whether a difference counts. A claim that an optimizer is the best is *held* if it
 is better than every other, and *did not hold* if another is better. It is *undecided* if a comparison
 was inconclusive, a rival did not run, or the leader had more learning rates to choose from.
-With several rivals, one is more likely to seem better by chance, so their intervals are wider, and no
-more than one claim in twenty fails wrongly. With fewer than three shared seeds, *held* and *did not hold*
-become *likely* and *doubtful*. Smoke runs are too small to test anything. The protocol's runs are short,
-so they decide only where larger runs have too few seeds, test nothing or are inconclusive, and not if they
-contradict them.
+With several rivals, or several looks at a growing number of seeds, one is more likely to seem better by
+chance, so their intervals are wider, and no more than one claim in twenty fails wrongly. With fewer than
+three shared seeds, *held* and *did not hold* become *likely* and *doubtful*. Smoke runs are too small to
+test anything. The protocol's runs are short, so they decide only where larger runs have too few seeds, test
+nothing or are inconclusive, and not if they contradict them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -138,12 +138,20 @@ def headline(verdicts: Iterable[Verdict]) -> str:
     return f"Of {counts.total()} claims: {', '.join(told)}."
 
 
-def best_of(favourite: str, optimizers: Collection[str]) -> Callable[[Results], Verdict]:
-    """Return the test of the claim that one of several optimizers has the best score."""
+def best_of(
+    favourite: str, optimizers: Collection[str], *, num_looks: int = 1
+) -> Callable[[Results], Verdict]:
+    """Return the test of the claim that one of several optimizers has the best score.
+
+    Args:
+        favourite: the one that the claim is about.
+        optimizers: all of them.
+        num_looks: how often seeds were added because the result was not clear, plus one.
+    """
 
     def test(results: Results) -> Verdict:
         ran = results.best(optimizers)
-        finding = leads(favourite, ran, num_compared=len(optimizers))
+        finding = leads(favourite, ran, num_compared=len(optimizers), num_looks=num_looks)
         measured, num_seeds = describe(ran, optimizers), shared_seeds(ran.values())
         return Verdict(finding, measured, num_seeds, pairs=pairs_of(favourite, ran))
 
@@ -156,27 +164,33 @@ def pairs_of(favourite: str, ran: Mapping[str, Rate]) -> list[tuple[Rate, Rate]]
     return [(ran[favourite], rival) for rival in rivals] if favourite in ran else []
 
 
-def leads(favourite: str, ran: Mapping[str, Rate], *, num_compared: int) -> Finding:
+def leads(
+    favourite: str, ran: Mapping[str, Rate], *, num_compared: int, num_looks: int = 1
+) -> Finding:
     """Judge whether an optimizer has the best score of those that ran, each at its best learning rate."""
     pairs = pairs_of(favourite, ran)
     if not pairs:
         return "not tested"
-    found = [(_compared(mine, rival), _compared(rival, mine, pairs)) for mine, rival in pairs]
+    found = [
+        (_compared(mine, rival, num_looks), _compared(rival, mine, num_looks * len(pairs)))
+        for mine, rival in pairs
+    ]
     if any(rival == "better" for _, rival in found):
         return "did not hold"
     is_best = all(mine == "better" for mine, _ in found)
     return "held" if is_best and len(ran) == num_compared else "undecided"
 
 
-def _compared(rate: Rate, other: Rate, rivals: Sized = (None,)) -> Comparison:
+def _compared(rate: Rate, other: Rate, num_chances: int) -> Comparison:
     """Compare two optimizers; the first cannot win if it had more learning rates to choose from.
 
     Args:
         rate: the one that may be better.
         other: the one that may be worse.
-        rivals: all rivals of ``other``, any of which may seem better by chance.
+        num_chances: how many comparisons, with other rivals or at other looks, could have come out better
+            by chance.
     """
-    found = against(rate, other, 1 - (1 - CONFIDENCE) / len(rivals))
+    found = against(rate, other, 1 - (1 - CONFIDENCE) / num_chances)
     return "inconclusive" if rate.num_rates > other.num_rates else found
 
 

@@ -40,7 +40,7 @@ SHAKESPEARE_TRANSFER = Task(
             takes="10 to 60 seconds on one core",
             shrunk="3 layers of width 96 instead of 6 of width 384, context 64, 400 steps, batch size 16",
             epochs=4,
-            options=SHAKESPEARE.recipes["mini"].options | {"steps_per_epoch": _STEPS_PER_EPOCH},
+            options={**SHAKESPEARE.recipes["mini"].options, "steps_per_epoch": _STEPS_PER_EPOCH},
         ),
         "smoke": _short("smoke", takes="seconds"),
     },

@@ -281,14 +281,21 @@ def test_the_study_says_what_half_and_twice_the_rate_cost(
     assert max(changes[0.06], key=lambda each: changes[0.06][each]) == ("nero-rows", "multi30k")
 
 
+@pytest.fixture(scope="module")
+def lower(mini: dict[str, Results]) -> list[str]:
+    """Return the accuracies of polar and rows on the deep MLP at a tenth of their default."""
+    found = [mini["mnist-deep"].rate(name, 0.003) for name in ("nero-polar", "nero-rows")]
+    assert [rate and rate.num_seeds for rate in found] == [3, 3]
+    return [f"{rate.mean:.2f}" for rate in found if rate]
+
+
 def test_the_study_says_what_a_tenth_of_the_rate_gains_on_the_deep_mlp(
-    mini: dict[str, Results], today: dict[str, Scored]
+    lower: list[str], protocol: dict[str, dict[str, Rate]]
 ) -> None:
-    lower = [mini["mnist-deep"].rate(name, 0.003) for name in ("nero-polar", "nero-rows")]
-    polar, rows = (f"{rate.mean:.2f}" for rate in lower if rate)
+    polar, rows = lower
     text = in_one_line(STUDY)
     assert f"`polar` reaches a training accuracy of {polar} and `rows` {rows} (three seeds)" in text
-    best = [today["mnist-deep"].rates[name].lr for name in ("adamw", "muon")]
+    best = [protocol["mnist-deep"][name].lr for name in ("adamw", "muon")]
     assert "far smaller learning rates: {:g} and {:g},".format(*best) in text
 
 
@@ -502,14 +509,12 @@ def test_the_guide_has_the_errors_of_resnet_18(
 
 
 def test_the_guide_has_the_accuracies_of_the_deep_mlp(
-    mini: dict[str, Results], protocol: dict[str, dict[str, Rate]]
+    mini: dict[str, Results], protocol: dict[str, dict[str, Rate]], lower: list[str]
 ) -> None:
     text = in_one_line((ROOT / "docs" / "choose.md").read_text(encoding="utf-8"))
     tuned = {name: f"{rate.mean:.2f}" for name, rate in protocol["mnist-deep"].items()}
     assert f"AdamW ({tuned['adamw']} training accuracy) and Muon ({tuned['muon']})" in text
-    lower = [mini["mnist-deep"].rate(name, 0.003) for name in ("nero-polar", "nero-rows")]
-    assert {rate.num_seeds for rate in lower if rate} == {3}
-    polar, rows = (f"{rate.mean:.2f}" for rate in lower if rate)
+    polar, rows = lower
     assert f"With `lr=0.003`, `polar` reaches {polar} and `rows` {rows}" in text
     rates = mini["mnist-deep"].best(["nero", "adam", "lamb"])
     nero, adam, lamb = (f"{rates[name].mean:.2f}" for name in ("nero", "adam", "lamb"))

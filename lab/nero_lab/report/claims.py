@@ -241,14 +241,11 @@ def _default_rate_is_good(results: Mapping[str, Results]) -> Verdict:
     for task in filter(results.__contains__, paper.TABLE):
         found = results[task]
         best, default = found.best(["nero"]).get("nero"), found.rate("nero", NERO_LR)
-        if not best or not default:
+        is_short = found.scale == PROTOCOL_SCALE  # and may have been interrupted
+        min_rates, min_seeds = (NUM_RATES, MIN_SEEDS) if is_short else (2, 1)
+        if not best or not default or best.num_rates < min_rates:
             continue
-        if found.scale == PROTOCOL_SCALE:
-            is_complete = min(best.num_seeds, default.num_seeds) >= MIN_SEEDS
-            is_complete &= best.num_rates >= NUM_RATES
-        else:
-            is_complete = best.num_rates > 1
-        if not is_complete:
+        if min(best.num_seeds, default.num_seeds) < min_seeds:
             continue
         rates += [default, best]
         scales.add(found.scale)
